@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.progress import Progress
 from validator.certify.acceptance import believed
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import TrustFile
 from validator.cli import signing as received
 from validator.engines.protocol import ProbeRequest
 from validator.model.codec import encode, now_utc
@@ -23,6 +22,7 @@ from validator.model.record import Record, Verdict, read_record
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.measuring import Question
 from validator.pipeline.run import Runner
+from validator.system.processes import Progress
 
 from ..pipeline.fakes import H100, FakeEngine, outside_of, report
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 
 from ..loop import tiers
 from ..support import small_disk

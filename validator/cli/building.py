@@ -15,13 +15,13 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..assemble.wheels import Wheelhouse
-from ..certify.registration import BUILDERS, add, new_party
+from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
+from ..certify.machine import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
-from ..certify.trust_file import NAME, read_trust_file
+from ..certify.trust import NAME, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
-from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps
+from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps
 from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet
@@ -30,17 +30,14 @@ from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode, now_utc
-from ..model.lock import Lock
 from ..model.record import REHEARSAL
-from ..model.spec import HostClass, ImageSpec
+from ..model.spec import HostClass, ImageSpec, Lock
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.locking import refuse_wrong_locks
-from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
+from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
 from ..registry.client import Registry
-from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text, one_line
 from ..reports.terminal import show

@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
-from ..certify.challenges import read_challenges
 from ..errors import InputError, MissingError, ValidatorError
-from ..locks.lock_files import parse
+from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
 from ..offline.receive import Refused, receive
 from ..registry.client import Registry
 from ..registry.layout import in_layout, named_in_layout
@@ -27,8 +25,7 @@ from . import Command, options
 from .options import Builder, Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..model.lock import Lock
-    from ..model.spec import ImageSpec
+    from ..model.spec import ImageSpec, Lock
     from ..pipeline.bundle import BundledImage
 
 _RECEIVE = "receive"
@@ -98,6 +95,7 @@ def bundle_command(
         click.echo(into)
         return
     options.reject(("wait", "into"), "has no effect without receive")
+    from ..certify.machine import read_challenges
     from ..pipeline.bundle import Request, write_bundle
     from .planning import hosts_of, images_of
 
@@ -166,8 +164,8 @@ def _image(
 
 def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
-    from ..engines.docker.base_container import EngineImages
     from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import EngineImages
 
     endpoint = connect()
     with contextlib.closing(endpoint.client), contextlib.closing(endpoint.quick):
@@ -220,9 +218,8 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """Return the labels of an image of the local engine, or None if it has none of this name."""
     from docker.errors import APIError
 
-    from ..engines.docker.endpoint import reach
+    from ..engines.docker.endpoint import connect_any, reach
     from ..engines.docker.images import derivation_of
-    from ..engines.docker.podman import connect_any
 
     if Path(name).exists() or ":" not in name:
         return None
@@ -247,8 +244,8 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
-    from ..pipeline.contents import contents_of_origin
-    from ..sbom.document import document_of_lock
+    from ..pipeline.makers import contents_of_origin
+    from ..sbom import document_of_lock
     from .planning import images_of, lock_of_image
 
     identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
@@ -268,8 +265,9 @@ def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: st
 def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
     from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
-    from ..pipeline.contents import UNLISTED, base_contents
-    from ..sbom.document import document_of_lock
+    from ..locks.lock_files import parse
+    from ..pipeline.makers import UNLISTED, base_contents
+    from ..sbom import document_of_lock
     from .planning import images_of, locks_of
 
     path, lock = Path(name), None
@@ -344,7 +342,7 @@ def sbom_command(
     builder.check(None if attach else "--attach")
     place = in_a_registry(name)
     if not attach:
-        from ..sbom.document import render
+        from ..sbom import render
 
         if place is not None:
             from ..certify.provenance import Refusal, sbom_of
@@ -372,7 +370,7 @@ def sbom_command(
             f"--base {base} has no effect with --attach: the base is the one that the image was made from."
             " Use --base unlisted to leave out its packages."
         )
-    from ..pipeline.contents import list_published
+    from ..pipeline.makers import list_published
     from .signing import builder_of
 
     registry = options.open_registry(place[0], plain_http)

@@ -6,7 +6,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -15,8 +14,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ..assemble.layer_table import LayerTable
-from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
-from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..compat.gpus import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
@@ -30,6 +27,7 @@ from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
+    from ..certify.machine import IssuedChallenges
     from ..records.store import Store
 
 
@@ -61,7 +59,6 @@ _PASSWORD = "COSIGN_PASSWORD"
     "--tlog-upload", "log",
     help="With a key: also enter the signature into Sigstore's public transparency log.",
 )  # fmt: skip
-@options.gathered("signer", Signer)
 @option(
     "--valid-for AGE",
     callback=options.parse_age,
@@ -76,7 +73,11 @@ def certify_command(
     repository: str | None,
     plain_http: bool,
     challenges_path: Path | None,
-    signer: Signer,
+    key: str | None,
+    identity: str | None,
+    issuer: str | None,
+    trusted_root: Path | None,
+    log: bool,
     valid_for: timedelta,
 ) -> int | None:
     """Sign certificates for certified records and attach them to the images in the registry.
@@ -94,11 +95,13 @@ def certify_command(
         raise click.UsageError(
             "the registry of the images is needed: --registry REGISTRY/NAME (or VALIDATOR_REGISTRY)"
         )
-    if (signer.key is None) == (signer.identity is None or signer.issuer is None):
+    if (key is None) == (identity is None or issuer is None):
         raise click.UsageError(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
     from ..certify.acceptance import Certifier, certify
+    from ..certify.machine import Ledger, read_challenges
+    from ..certify.signatures import Signer
 
     # Read it before anything else, and never from the place that the records come from.
     parties = project.read_trust()
@@ -121,8 +124,8 @@ def certify_command(
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
     certifier = Certifier(parties, tonight or Ledger(), partial(_uncomputed, registry))
-    if signer.key:
-        signer = replace(signer, password=_password(f"Password of {signer.key}"))
+    password = _password(f"Password of {key}") if key else None
+    signer = Signer(key, password, identity, issuer, trusted_root, log)
     with signer.trust() as trust:
         named = parties.release
         if named is not None and (named.signer, named.issuer) != (trust.signer, trust.issuer):
@@ -157,6 +160,7 @@ def challenges_command(project: Project) -> None:
     Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
     it asked for; on another one, give the file to `certify --challenges` as well.
     """
+    from ..certify.machine import Ledger
     from ..matrix.plan import github_rows
     from .planning import load_plan
 
@@ -182,7 +186,7 @@ def revoke_command(name: str, at: datetime | None, project: Project) -> None:
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
     whatever time it claims: whoever has the key could write an earlier one.
     """
-    from ..certify.registration import revoke
+    from ..certify.machine import revoke
 
     path = project.trust_file
     party = revoke(path, name, at or now_utc())
@@ -214,6 +218,8 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
             "the password is empty",
             hint="choose one, or pass --no-password if nobody else can ever read the file",
         )
+    from ..certify.signatures import make_key_pair
+
     private, public = make_key_pair(output_prefix, password, throw_away=throw_away)
     print_status(f"{private}: the private key. Keep it and its password secret, and store them apart.")
     print_status(f"{public}: the public key. Give it to everybody who pulls the images.")
@@ -307,7 +313,8 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify import registration
+
+    from ..certify import machine
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -325,18 +332,18 @@ def init_command(
                 hint="name them, for example --host-class '*-h100'",
             ) from None
         globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
-    signer = registration.own_signer(registration.RUNNERS)
+    signer = machine.own_signer(machine.RUNNERS)
     if signer is None:
-        signer = registration.make_own_key(registration.RUNNERS)
+        signer = machine.make_own_key(machine.RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
-    party = registration.new_party(signer, name=name, host_classes=globs, until=until)
+    party = machine.new_party(signer, name=name, host_classes=globs, until=until)
     if not register:
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
-        click.echo(f"  - {registration.entry_line(party)}")
+        click.echo(f"  - {machine.entry_line(party)}")
         return
     path = project.trust_file
-    if found := registration.entry_with_same_key(path, party):
+    if found := machine.entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
         return
-    registration.add(path, registration.RUNNERS, party)
+    machine.add(path, machine.RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
-from ..assemble.image_names import image_reference
-from ..certify.trust import Terms
 from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
+from ..model.spec import image_reference
 from ..registry.client import Registry
 from ..registry.names import Repository, Wanted, identifier_of
 from ..reports.printable import json_text
@@ -25,6 +24,7 @@ from . import Command, options
 from .options import flag, option, print_status
 
 if TYPE_CHECKING:
+    from ..certify.trust import Terms
     from ..delivery.choose import Assessment, Host
     from ..delivery.formats import Format
     from ..delivery.pull import Engine, SelectedImage

@@ -25,8 +25,7 @@ from ..system.files import read_file, write_atomically
 from . import as_started
 
 if TYPE_CHECKING:
-    from ..certify.trust import Terms, Trust
-    from ..certify.trust_file import TrustFile
+    from ..certify.trust import Terms, Trust, TrustFile
     from ..records.store import Store
     from ..registry.client import Registry
 
@@ -202,13 +201,13 @@ class Project:
 
     @property
     def trust_file(self) -> Path:
-        from ..certify.trust_file import NAME
+        from ..certify.trust import NAME
 
         return self.trust_path or self.directory / NAME
 
     def read_trust(self, *, needed: bool = True) -> TrustFile:
         """Read the trust file. Raises InputError if it can't be read, or is needed and does not exist."""
-        from ..certify.trust_file import TrustFile, read_trust_file
+        from ..certify.trust import TrustFile, read_trust_file
 
         return read_trust_file(self.trust_file) if needed or self.trust_file.exists() else TrustFile()
 
@@ -546,8 +545,7 @@ def say_if_stale(today: date | None = None, stream: TextIO | None = None) -> Non
     """
     if not (sys.stderr if stream is None else stream).isatty():
         return
-    from ..compat.freshness import remark
-    from ..supply.remembered import recall
+    from ..supply.freshness import recall, remark
 
     found = remark(today or date.today(), recall())
     if found:

@@ -213,7 +213,7 @@ def predict_command(
 
 def _with_release(software: Software) -> Software:
     """Return the software with the release that is in its wheel file."""
-    from ..supply.own_wheels import known_as_release, wheel_at
+    from ..supply.release_facts import known_as_release, wheel_at
 
     found = known_as_release(wheel_at(Path(software.wheel or "")), print_status)
     return replace(software, tensorflow=found.version, wheel=None)

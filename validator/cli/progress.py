@@ -22,13 +22,12 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ..assemble.image_names import image_reference
 from ..engines.protocol import Built
 from ..errors import MissingError
 from ..fleet.submitter import WORDS
 from ..model.record import Verdict
-from ..model.spec import NO_GPU, ImageSpec
-from ..pipeline.opened_engine import Estimate
+from ..model.spec import NO_GPU, ImageSpec, image_reference
+from ..pipeline.makers import Estimate
 from ..pipeline.run import Event, Phase, Result, Status
 from ..registry.names import image_tag
 from ..reports.printable import counted, one_line, printable
@@ -380,7 +379,7 @@ def local_digest(result: Result) -> str | None:
 def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command. kind: the engine that has it."""
     from ..delivery.choose import this_host
-    from ..delivery.formats.commands import docker_command, podman_command
+    from ..delivery.commands import docker_command, podman_command
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 

@@ -9,27 +9,28 @@ import sys
 from collections.abc import Iterable, Mapping
 from datetime import date
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ..assemble.layer_table import FILE, LayerTable, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
-from ..locks import lock_files
-from ..locks.lock_files import LockDirectory
-from ..matrix import starter
 from ..model.codec import now_utc
-from ..model.lock import Lock
 from ..model.prediction import Outcome
-from ..model.spec import HostClass, ImageSpec
+from ..model.spec import HostClass, ImageSpec, Lock
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
-from ..system.commit import source_commit
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
 from . import Command, options, program
 from .options import Project, flag, option, print_status
+
+if TYPE_CHECKING:
+    from ..locks.lock_files import LockDirectory
+    from ..matrix import machine
+    from ..model.spec import HostClass
 
 #: GitLab groups can be nested.
 _REMOTE = re.compile(
@@ -58,10 +59,12 @@ def init_command(directory: Path, force: bool) -> None:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..assemble.wheels import stale
+    from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
+    from ..locks import lock_files
+    from ..matrix import machine
     from ..matrix.load import load_matrix, parse_matrix
-    from ..matrix.machine import choose_image
-    from ..pipeline.locking import stale
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -69,7 +72,7 @@ def init_command(directory: Path, force: bool) -> None:
     except MissingError as error:
         print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
-    github = repository if isinstance(repository, starter.GithubRepository) else None
+    github = repository if isinstance(repository, machine.GithubRepository) else None
     # Nobody else can install a commit that no branch of the checkout's remotes has.
     commit = source_commit()
     if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
@@ -77,13 +80,13 @@ def init_command(directory: Path, force: bool) -> None:
     tool = requirement(commit)
     workflow = (
         {}
-        if isinstance(repository, starter.GitlabRepository)
-        else {starter.WORKFLOW: starter.workflow_text(github, tool)}
+        if isinstance(repository, machine.GitlabRepository)
+        else {machine.WORKFLOW: machine.workflow_text(github, tool)}
     )
     shipped = load_matrix(shipped_matrix())
-    text = starter.matrix_text(choose_image(shipped.images, hosts), hosts)
+    text = machine.matrix_text(machine.choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / options.OWN_MATRIX)).images
-    locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
+    locks = lock_files.LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {}
     for image in ready:
@@ -91,7 +94,7 @@ def init_command(directory: Path, force: bool) -> None:
         contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
     contents |= workflow
     if github:
-        contents[Path("trust.yaml")] = starter.trust_text(github, now_utc().date())
+        contents[Path("trust.yaml")] = machine.trust_text(github, now_utc().date())
     # Last, because the commands look for it.
     contents[options.OWN_MATRIX] = text
     _write(directory, contents, force)
@@ -116,7 +119,7 @@ def init_command(directory: Path, force: bool) -> None:
             "No trust.yaml was written, because it has to name who signs your images:"
             f" {manual('reference/trust-file.md')}"
         )
-    elif isinstance(repository, starter.GithubRepository):
+    elif isinstance(repository, machine.GithubRepository):
         print_status(f"The workflow pushes to {repository.registry}.")
     else:
         print_status("No workflow was written, because `init` has one only for GitHub.")
@@ -124,19 +127,21 @@ def init_command(directory: Path, force: bool) -> None:
     print_status(f"Next: {change}{started} plan, then {build}")
 
 
-def _repository(directory: Path) -> starter.GithubRepository | starter.GitlabRepository | None:
+def _repository(directory: Path) -> machine.GithubRepository | machine.GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
+    from ..matrix import machine
+
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
     owner, _, name = match["path"].partition("/")
     if match["host"] == "gitlab":
-        return starter.GitlabRepository(match["path"])
+        return machine.GitlabRepository(match["path"])
     if "/" in name:
         return None
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
-    return starter.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+    return machine.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -220,8 +225,9 @@ def _export(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], directory: Path, format_: str, output: Path | None
 ) -> int:
     """Write the lock of the only image for pip and uv. directory: of the matrix."""
+    from ..assemble.wheels import stale
+    from ..locks import lock_files
     from ..locks.index import PackageIndex
-    from ..pipeline.locking import stale
 
     if len(specs) != 1:
         raise InputError(
@@ -249,7 +255,7 @@ def _export(
 
 
 def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
-    from ..pipeline.locking import stale
+    from ..assemble.wheels import stale
 
     wrong = 0
     for spec in specs:
@@ -269,8 +275,8 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
 def _lock_write(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
 ) -> list[tuple[ImageSpec, Lock]]:
+    from ..assemble.wheels import ensure_lock
     from ..compat.predict import of_image
-    from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
     written = 0

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 import msgspec
@@ -20,7 +20,6 @@ from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError, read_report
-from ..records import jsonl
 from ..records.history import (
     WRONG_TIME_HINT,
     decline,
@@ -30,7 +29,6 @@ from ..records.history import (
     regressions,
     wrong_time,
 )
-from ..records.jsonl import RefusedArtifact, merge
 from ..redaction.redact import Redaction
 from ..registry.names import is_digest
 from ..reports.printable import counted, json_text, one_line
@@ -39,6 +37,9 @@ from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
+
+if TYPE_CHECKING:
+    from ..records.record_files import RefusedArtifact
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -237,11 +238,12 @@ def merge_command(
     An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
+    from ..records import record_files
     from ..records.store import Store
 
     planned = _planned(cells_path) if cells_path is not None else ()
     with Store(project.store) as store:
-        merged = merge(directory, store, now_utc(), planned, _believer(project))
+        merged = record_files.merge(directory, store, now_utc(), planned, _believer(project))
     for each in merged.refused:
         print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
     refused = f"; {len(merged.refused)} refused" if merged.refused else ""
@@ -258,6 +260,8 @@ def merge_command(
 
 def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
+    from ..records.record_files import RefusedArtifact
+
     try:
         return codec.convert(codec.parse(options.read_input(path)), tuple[RefusedArtifact, ...])
     except DocumentError as error:
@@ -302,7 +306,7 @@ def salvage_command(project: Project, output: Path) -> int:
     without its header, with pages overwritten. The store itself is not changed. The exit code is 1 if records
     are lost.
     """
-    from ..records.salvage import salvage
+    from ..records import record_files
 
     url = project.store
     name = url.removeprefix("sqlite://")
@@ -313,14 +317,14 @@ def salvage_command(project: Project, output: Path) -> int:
         )
     # In a URL, an absolute path follows a third slash, and parameters a question mark.
     path = Path(name if name == url else name.removeprefix("/").partition("?")[0])
-    found = salvage(path)
+    found = record_files.salvage(path)
     if not found.records:
         raise InputError(
             f"{path}: it contains no intact record{f', and {found.lost} are lost' if found.lost else ''}",
             hint="check that it is the SQLite file of a store; if it is encrypted or erased, use a backup",
         )
     text = io.StringIO()
-    jsonl.write(sorted(found.records.values(), key=lambda record: (record.finished, record.id)), text)
+    record_files.write(sorted(found.records.values(), key=lambda record: (record.finished, record.id)), text)
     write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(len(found.records), 'record')} written to {output}, {found.lost} lost")
     return EXIT_FAILED if found.lost else EXIT_OK
@@ -383,9 +387,11 @@ def show_command(identifier: str, project: Project, format_: str) -> None:
 )
 def export_command(project: Project, output: Path | None) -> None:
     """Export all records as JSON Lines."""
+    from ..records import record_files
+
     with project.open_store() as store:
         text = io.StringIO()
-        count = jsonl.write(store.all(), sys.stdout if output is None else text)
+        count = record_files.write(store.all(), sys.stdout if output is None else text)
     if output is not None:
         write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(count, 'record')} exported")
@@ -413,6 +419,8 @@ def import_command(
     that is not a record, a record that was altered, or a finish time that is not a timestamp or is in the
     future. A record that says `certified` without the signature of a runner in trust.yaml becomes `unproven`.
     """
+    from ..records import record_files
+
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
     from ..pipeline.delivered import read_line
@@ -421,12 +429,12 @@ def import_command(
 
     read = 0
     now = None if any_time else now_utc()
-    believe, limits = _believer(project), jsonl.Limits()
+    believe, limits = _believer(project), record_files.Limits()
 
     def records() -> Iterator[Record]:
         nonlocal read
-        for path in (path for name in files for path in jsonl.files_of(name)):
-            for record in jsonl.read_file(path, now, limits, read_line):
+        for path in (path for name in files for path in record_files.files_of(name)):
+            for record in record_files.read_file(path, now, limits, read_line):
                 read += 1
                 yield believe(record)
         for path in reports:
@@ -479,7 +487,7 @@ def publish_command(
     Names of people and machines are taken out. The file is named after image, driver, GPU and day, and an
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
-    from ..compat import measurements
+    from ..compat import compile
     from ..dataset.rows import texts_in
 
     if directory is None and is_installed():
@@ -488,21 +496,21 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, options.read_input(Path(log)).decode("utf-8", "replace"))
+        compile.ByDefault(check, program, options.read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
         read = read_report(options.read_input(report))
-        found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
+        found = compile.Measurement(compile.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
         clean = _redacted(document, Redaction(texts_in(document)), versions)
         content = json_text(clean).encode() + b"\n"
-        name = measurements.name_of(measurements.read_measurement(content))
+        name = compile.name_of(compile.read_measurement(content))
     except ValueError as error:
         raise InputError(f"{report}: {error}") from error
-    path = (directory or measurements.DIRECTORY) / f"{name}.json"
+    path = (directory or compile.DIRECTORY) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "xb") as stream:

@@ -24,7 +24,7 @@ from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
 from ..resources import install_hint
-from ..serve.events import Events
+from ..serve import Events
 from ..system.output_directory import Changes, update_directory
 from . import Command, SuggestingGroup, options
 from .options import F, Project, flag, option, print_status
@@ -273,7 +273,7 @@ def serve_command(project: Project, host: str, port: int, page: PageOptions) -> 
     server only reads. It shows the runs of `build-matrix` with the same matrix on this machine.
     """
     from ..pipeline.run import read_progress
-    from ..serve.server import PageServer, Watch
+    from ..serve import PageServer, Watch
     from ..system.runs import temporary_directory
     from .planning import refuse_wrong_selection
 

@@ -11,15 +11,11 @@ from pathlib import Path
 import click
 import msgspec
 
-from ..assemble.image_names import image_reference
-from ..certify.attached import parse_bundle
-from ..certify.challenges import Ledger, read_challenges
-from ..certify.registration import BUILDERS, RUNNERS, own_signer, register, trusts_labels
-from ..certify.signatures import Signer, is_installed
-from ..certify.trust_file import read_trust_file
+from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challenges, register, trusts_labels
+from ..certify.signatures import Signer, is_installed, parse_bundle
+from ..certify.trust import read_trust_file
 from ..compat.gpus import model_of
-from ..engines.docker import podman
-from ..engines.docker.endpoint import connect
+from ..engines.docker.endpoint import connect, connect_podman
 from ..engines.docker.engine import DockerEngine
 from ..engines.docker.load import load_from_layout
 from ..engines.protocol import Engine, ProbeRequest
@@ -27,11 +23,11 @@ from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
 from ..model import codec
 from ..model.measurement import Unread
-from ..model.spec import NO_GPU
+from ..model.spec import NO_GPU, image_reference
 from ..pipeline.delivered import ReceivedBundle
 from ..pipeline.measuring import answer, now, targets
 from ..pipeline.run import Runner
-from ..records import jsonl
+from ..records import record_files
 from ..system.files import read_file, write_atomically
 from .options import Builder, print_status
 
@@ -167,7 +163,7 @@ def measure_received() -> int:
     question, started = image.question, now()
     assert question is not None and image.lock is not None, "`./measure` itself measures such an image"
     lock = read_file(received / image.lock)
-    endpoint = podman.connect() if choice == "podman" else connect()
+    endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
     try:
         print_status(f"Engine: {engine.describe()}")
@@ -195,7 +191,7 @@ def measure_received() -> int:
     finally:
         engine.close()
     text = io.StringIO()
-    jsonl.write(records, text)
+    record_files.write(records, text)
     write_atomically(Path(output), text.getvalue().encode())
     for record in records:
         print_status(f"{record.cell}: {record.verdict.value}: {record.reason}")

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
-from ..certify.trust import Terms
-from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
 from ..registry.client import Registry
@@ -19,13 +17,13 @@ from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
 from ..system.package_sources import host_sources
 from . import Command, SuggestingGroup, options
-from .bundle import locked_image
 from .images import name_option
 from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
-    from ..certify.promote import Move
+    from ..certify.trust import Terms
+    from ..certify.verify import Move, Verified
     from ..model.record import Certificate, Failure
 
 
@@ -61,6 +59,8 @@ def verify_command(
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
         return _rebuild(images, registry, project.matrix_path, format_)
+    from ..certify.verify import certificates
+
     digests = {name: registry.named(tag_named(name)) for name in images}
     if not images:
         # Every image of this project, by its image spec.
@@ -91,7 +91,8 @@ def verify_command(
 
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
-    from ..pipeline.contents import rebuild_image
+    from ..pipeline.makers import rebuild_image
+    from .bundle import locked_image
 
     sources, local = host_sources(), options.working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
@@ -168,7 +169,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
 
 
 def _check_policy_format(_: click.Context, __: click.Parameter, format_: str) -> str:
-    from ..admission.policies import check_format
+    from ..certify.policies import check_format
 
     check_format(format_)
     return format_
@@ -227,7 +228,7 @@ def export_command(
     trust file refuses, and not have expired.
     The policy contains only public keys.
     """
-    from ..admission.policies import demands, policy
+    from ..certify.policies import demands, policy
 
     trust = project.read_trust()
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
@@ -264,7 +265,7 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.promote import Rules, promote
+    from ..certify.verify import Rules, promote
 
     rules = Rules(terms, project.read_trust())
     result = promote(

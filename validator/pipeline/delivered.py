@@ -11,8 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from ..errors import InputError
-from ..fleet.job_output import CutError, read_result
-from ..fleet.protocol import Answer
+from ..fleet.protocol import Answer, CutError, read_result
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.record import Origin, Record, RecordError, read_record

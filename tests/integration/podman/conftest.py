@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker import podman
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.endpoint import Endpoint, connect_podman
 from validator.errors import MissingError
 
 from ...loop import tiers
@@ -43,7 +42,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTAINERS_CONF", str(settings))
         try:
-            found = podman.connect()
+            found = connect_podman()
         except MissingError as error:
             pytest.skip(str(error))
         yield found
