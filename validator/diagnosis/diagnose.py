@@ -281,8 +281,8 @@ def _cause(
     remedies: int,
 ) -> Cause:
     entry, reasons = shown.entry, shown.reasons
-    # A title says what a text is about, and shows little by itself.
-    by_title = all(sign.only_in({place_of_title}) for sign in shown.signs)
+    # A title says what a text is about, and shows little by itself, if compat does not judge its facts.
+    by_title = all(sign.only_in({place_of_title}) and not sign.judged for sign in shown.signs)
     title, values = shown.title(facts, reader)
     return Cause(
         code=entry.code,
