@@ -185,8 +185,8 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        own = ("host", *_INSTALLS) if way in ("colab", "kaggle") else ("any", "host", *_INSTALLS)
-        return None if self.ways or (way in _NAMED and available & {*own}) else 2
+        usual = {"host", *_INSTALLS} if way in ("colab", "kaggle") else {"any", "host", *_INSTALLS}
+        return None if self.ways or (way in _NAMED and available & usual) else 2
 
 
 def _old_release(observations: Observations) -> tuple[int, ...]:
@@ -280,7 +280,9 @@ def fitting_remedies(
     if not found:
         # A remedy for others, or without its commands, is better than none.
         others = lawful or [replace(one, commands=()) for one in fitting]
-        possible = sorted(_possible(others, (), observations), key=lambda one: _was_run(*one, reader))
+        possible = sorted(
+            _possible(others, (), observations), key=lambda one: _was_run(one[0], one[1], reader)
+        )
         found += _remedies(possible, values, reader, anyway=True)
     return tuple(found)
 
