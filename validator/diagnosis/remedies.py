@@ -185,7 +185,7 @@ class Reader:
                 own = table("instead")[own]
             if own == way:
                 return 0 if way in self.ways or way not in _INSTALLS else 1
-        usual = {"host", *_INSTALLS} if way in ("colab", "kaggle") else {"any", "host", *_INSTALLS}
+        usual = {"host", *_INSTALLS, *(() if way in ("colab", "kaggle") else ("any",))}
         return None if self.ways or (way in _NAMED and available & usual) else 2
 
 
@@ -399,15 +399,15 @@ def _ranked(
         first = entry.first and reader.has_root
         if rank is not None:
             late = bool(entry.interrupts) and not first
-            again = _was_run(entry, filled, reader)
-            ranked.append((again, _rewrites(entry, filled, reader), not first, late, rank, entry, filled))
-    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:5])]
+            last = _was_run(entry, filled, reader), _rewrites(entry, filled, reader)
+            ranked.append((last, not first, late, rank, entry, filled))
+    return [(entry, filled) for *_, entry, filled in sorted(ranked, key=lambda row: row[:4])]
 
 
 def _was_run(entry: RemedyEntry, filled: Filling, reader: Reader) -> bool:
     """Return whether the text shows that the reader ran a command of a remedy that changes something."""
-    parts = (part for command in entry.commands for part in filled_in(command, filled.values).split(" && "))
-    return not reader.ran.isdisjoint(map(_plainly, parts))
+    commands = " && ".join(filled_in(command, filled.values) for command in entry.commands)
+    return not reader.ran.isdisjoint(map(_plainly, commands.split(" && ")))
 
 
 def _plainly(command: str) -> str:
