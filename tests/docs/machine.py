@@ -244,8 +244,8 @@ def emulated(
             patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.rehearse"):
             patch.setattr(f"{name}.Engine", Docker)
-        patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
-        patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())
+        patch.setattr("validator.engines.endpoint.connect", lambda: None)
+        patch.setattr("validator.engines.docker.DockerEngine", lambda _: Engine())
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)

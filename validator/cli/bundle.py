@@ -195,8 +195,8 @@ def _image(
 
 def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
-    from ..engines.docker.endpoint import connect
-    from ..engines.docker.engine import EngineImages
+    from ..engines.docker import EngineImages
+    from ..engines.endpoint import connect
     from ..registry.layout import in_layout
 
     endpoint = connect()

@@ -57,7 +57,7 @@ from .options import (
 from .program import Command
 
 if TYPE_CHECKING:
-    from ..engines.docker.images import Derivation
+    from ..engines.images import Derivation
     from ..model.diagnosis import Diagnosis
 
 
@@ -401,8 +401,8 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
-    from ..engines.docker.endpoint import connect, connect_any
-    from ..engines.docker.engine import DockerEngine
+    from ..engines.docker import DockerEngine
+    from ..engines.endpoint import connect, connect_any
     from ..locks.lock_files import render
     from .planning import lock_of_image
 

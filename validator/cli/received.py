@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from ..engines.docker.endpoint import connect, connect_podman
-from ..engines.docker.engine import DockerEngine
-from ..engines.docker.load import load_from_layout
+from ..engines.docker import DockerEngine
+from ..engines.endpoint import connect, connect_podman
+from ..engines.load import load_from_layout
 from ..engines.protocol import ProbeRequest
 from ..errors import EXIT_OK, InputError
 from ..model import codec

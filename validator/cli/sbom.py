@@ -70,8 +70,8 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """
     from docker.errors import APIError
 
-    from ..engines.docker.endpoint import connect_any, reach
-    from ..engines.docker.images import derivation_of
+    from ..engines.endpoint import connect_any, reach
+    from ..engines.images import derivation_of
 
     if Path(name).exists() or ":" not in name:
         return None
