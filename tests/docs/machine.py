@@ -262,8 +262,8 @@ def emulated(
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
-        patch.setattr("validator.certify.machine.make_own_key", make_own_key)
-        for name in ("validator.certify.machine", "validator.cli.signing"):
+        patch.setattr("validator.certify.trust_file.make_own_key", make_own_key)
+        for name in ("validator.certify.trust_file", "validator.cli.signing"):
             patch.setattr(f"{name}.own_signer", own_signer)
         patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.

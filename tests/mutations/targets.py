@@ -17,12 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.machine import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
 from validator.certify.signatures import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.statement import NoCertificate, read_statement, statement
-from validator.certify.trust import Party, Signatory, read_trust_file
+from validator.certify.trust import Party, Signatory, read_challenges
+from validator.certify.trust_file import read_trust_file
 from validator.cli.records import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError

@@ -35,10 +35,9 @@ from ..registry.names import additions_of, is_digest, tag_of
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
 from . import signatures, statement
-from .machine import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import BundleError, NotVerified, Signer, parse_bundle, verify
-from .trust import Party, Trust, TrustFile
+from .trust import LIFETIME, Challenges, Party, Trust, TrustFile
 from .verify import certificates, verified_statement
 
 

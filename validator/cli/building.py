@@ -17,7 +17,8 @@ from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
 from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
 from ..certify.signatures import Signer
-from ..certify.trust import TrustFile, read_trust_file
+from ..certify.trust import TrustFile
+from ..certify.trust_file import read_trust_file
 from ..engines.protocol import Built, ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet

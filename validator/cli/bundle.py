@@ -111,7 +111,7 @@ def bundle_command(
         _receive(directory, into or directory / "received", wait)
         return
     reject_options(("wait", "into"), "has no effect without receive")
-    from ..certify.machine import read_challenges
+    from ..certify.trust import read_challenges
     from ..pipeline.bundle import Request, write_bundle
     from ..system.files import cache_directory
     from ..system.package_sources import host_sources

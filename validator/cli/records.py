@@ -501,7 +501,8 @@ def import_command(
 def _believer(matrix_path: Path) -> Callable[[Record], Record]:
     """Return the function that gives a record from elsewhere as it counts here."""
     from ..certify.acceptance import believed
-    from ..certify.trust import TrustFile, read_trust_file
+    from ..certify.trust import TrustFile
+    from ..certify.trust_file import read_trust_file
 
     path = trust_path_for(matrix_path, None)
     parties = read_trust_file(path) if path.exists() else TrustFile()

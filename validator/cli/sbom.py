@@ -99,7 +99,7 @@ def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Pat
     place: what `in_a_registry` returns.
     """
     from ..certify.provenance import Refusal, sbom_of
-    from ..certify.trust import read_trust_file
+    from ..certify.trust_file import read_trust_file
 
     trust = read_trust_file(trust_path)
     registry = open_registry(place[0], plain_http)
@@ -243,7 +243,7 @@ def sbom_command(
             f"--base {base} has no effect with --attach: the base is the one that the image was made from."
             " Use --base unlisted to leave out its packages."
         )
-    from ..certify.trust import read_trust_file
+    from ..certify.trust_file import read_trust_file
     from ..pipeline.makers import list_published
     from .signing import trusted_builder_of
 

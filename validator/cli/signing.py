@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challenges, register, trusts_labels
 from ..certify.signatures import Signer, is_installed, parse_bundle
-from ..certify.trust import read_trust_file
+from ..certify.trust import Ledger, read_challenges
+from ..certify.trust_file import BUILDERS, RUNNERS, own_signer, read_trust_file, register, trusts_labels
 from ..compat.gpus import model_of
 from ..engines.protocol import Engine
 from ..errors import MissingError, ValidatorError

@@ -266,7 +266,7 @@ def export_command(
     The policy contains only public keys.
     """
     from ..certify.policies import demands, policy
-    from ..certify.trust import read_trust_file
+    from ..certify.trust_file import read_trust_file
 
     trust = read_trust_file(trust_path_for(matrix_path, trust_path))
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
@@ -313,7 +313,7 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.trust import read_trust_file
+    from ..certify.trust_file import read_trust_file
     from ..certify.verify import Rules, promote
 
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
