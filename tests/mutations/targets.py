@@ -42,7 +42,7 @@ from validator.registry.client import ImageConfig, Manifest, Tags
 from validator.registry.client import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text
 from validator.reports.issue import markdown
-from validator.reports.junit import junit
+from validator.reports.overview import junit
 from validator.reports.page.measurements import gather
 from validator.reports.printable import json_text
 from validator.reports.terminal import checks_table, record_text, records_table

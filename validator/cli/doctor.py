@@ -38,7 +38,7 @@ from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
-from ..reports.junit import junit
+from ..reports.overview import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from .options import (
