@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..compat.facts import UnknownGpu
-from ..compat.gpus import gpu, model_of
+from ..compat.hardware import gpu, model_of
 from ..errors import ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.measurement import (

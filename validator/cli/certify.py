@@ -16,7 +16,7 @@ import click
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import IssuedChallenges, Ledger, Trust, read_challenges
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.record import Origin, Record, Verdict

@@ -11,7 +11,7 @@ import click
 from ..certify.signatures import Signer, is_installed, parse_bundle
 from ..certify.trust import Ledger, read_challenges
 from ..certify.trust_file import BUILDERS, RUNNERS, own_signer, read_trust_file, register, trusts_labels
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..engines.protocol import Engine
 from ..errors import MissingError, ValidatorError
 from ..matrix.plan import Plan
