@@ -17,7 +17,6 @@ from ..model.prediction import EAGER_ONLY, Limit, Outcome, PlannedCell
 from ..model.record import Record, Verdict
 from ..model.report import CheckOutcome, CheckResult, Report
 from ..model.spec import ImageSpec
-from ..redaction.identifiers import without_gpu_uuids
 from .printable import COMMAND, counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -330,7 +329,10 @@ def junit(report: Report) -> str:
     plugin (junit-10.xsd), which other systems use too: testsuites, testsuite and testcase; failure, error and
     skipped with a message.
     """
+    # Commands that write another form start without these.
     from xml.etree import ElementTree
+
+    from ..redaction.identifiers import without_gpu_uuids
 
     counts = _counts(report.checks)
     # The schema allows this attribute only for suites.
