@@ -98,6 +98,20 @@ class Trust(Signatory):
 
 
 @dataclass(frozen=True)
+class Terms:
+    """The conditions that a certificate must meet.
+
+    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
+    expired certificates. now: None for the current time.
+    """
+
+    trust: Trust
+    max_age: timedelta | None = None
+    accept_expired: bool = False
+    now: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Party:
     """A builder or a runner.
 
