@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..compat import gpus, kernels, releases
+from ..compat import hardware, kernels, releases
 from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
@@ -129,8 +129,8 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
         if leading_numbers(stated.values.get("value", "")):
             yield stated, stated.values["value"]
     for gpu in observations.of("gpu"):
-        if gpus.is_known(gpu.values["name"]):
-            yield gpu, str(gpus.gpu(gpu.values["name"]).compute_capability)
+        if hardware.is_known(gpu.values["name"]):
+            yield gpu, str(hardware.gpu(gpu.values["name"]).compute_capability)
 
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
