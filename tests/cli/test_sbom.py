@@ -49,7 +49,7 @@ def test_an_image_of_the_local_engine_is_listed_from_what_its_labels_name(
     client = Mock()
     client.images.get = {"here:1": image}.get
     client.api.images.return_value = []
-    monkeypatch.setattr("validator.engines.docker.endpoint.reach", lambda: Mock(quick=client))
+    monkeypatch.setattr("validator.engines.endpoint.reach", lambda: Mock(quick=client))
     listed = run("sbom", "here:1")
     assert listed.stdout == run("sbom", name, "--base", "bootstrap").stdout != ""
     # Nobody knows what another build added, and the wheels of another lock are other wheels.
@@ -89,6 +89,6 @@ def test_wrong_options_are_reported_before_the_name_is_looked_up(
     options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up = Mock()
-    monkeypatch.setattr("validator.cli.sbom.in_a_registry", looked_up)
+    monkeypatch.setattr("validator.cli.bundle.in_a_registry", looked_up)
     done = run("sbom", NAME, *options)
     assert (done.returncode, message in done.stderr, looked_up.called) == (2, True, False), done.stderr

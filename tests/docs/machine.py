@@ -240,12 +240,11 @@ def emulated(
     engine = engine or Engine()
     with pytest.MonkeyPatch.context() as patch:
         place = OpenedEngine(engine, Maker(), engine.describe())
-        for name in ("validator.cli.building", "validator.cli.rehearse"):
-            patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
-        for name in ("validator.delivery.pull", "validator.cli.rehearse"):
+        patch.setattr("validator.cli.building.open_engine", lambda *_, **__: place)
+        for name in ("validator.delivery.pull", "validator.cli.building"):
             patch.setattr(f"{name}.Engine", Docker)
-        patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
-        patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())
+        patch.setattr("validator.engines.endpoint.connect", lambda: None)
+        patch.setattr("validator.engines.docker.DockerEngine", lambda _: Engine())
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
@@ -262,8 +261,8 @@ def emulated(
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
-        patch.setattr("validator.certify.machine.make_own_key", make_own_key)
-        for name in ("validator.certify.machine", "validator.cli.signing"):
+        patch.setattr("validator.certify.trust_file.make_own_key", make_own_key)
+        for name in ("validator.certify.trust_file", "validator.cli.signing"):
             patch.setattr(f"{name}.own_signer", own_signer)
         patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.

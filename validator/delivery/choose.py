@@ -17,18 +17,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 from itertools import product
 
 import pynvml
 
-from ..certify.trust import Trust
+from ..certify.trust import Terms
 from ..certify.verify import certificates
-from ..compat import gpus, policies
-from ..compat.drivers import parse_release
+from ..compat import hardware, policies
 from ..compat.facts import UnknownGpu
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of, parse_release
 from ..compat.predict import predict
 from ..compat.releases import release as find_release
 from ..errors import InputError, MissingError, ValidatorError
@@ -36,7 +34,7 @@ from ..model.prediction import Limit, Outcome
 from ..model.record import REHEARSAL, Certificate, Failure
 from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..registry.client import Registry
-from ..registry.names import identifier_of, name_of
+from ..registry.names import Wanted, identifier_of, name_of
 from ..system.pools import map_in_threads
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
 
@@ -307,28 +305,12 @@ def _spec(image: TaggedImage) -> ImageSpec:
 _AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The conditions that a certificate must meet.
+def tagged_images(registry: Registry, wanted: Wanted) -> list[TaggedImage]:
+    """Return the images of a registry with these versions and additions, best first.
 
-    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
-    expired certificates. now: None for the current time.
-    """
-
-    trust: Trust
-    max_age: timedelta | None = None
-    accept_expired: bool = False
-    now: datetime | None = None
-
-
-def tagged_images(
-    registry: Registry, tensorflow: str | None, python: str | None, additions: str | None = None
-) -> list[TaggedImage]:
-    """Return the images of a registry with this TensorFlow and Python, best first.
-
-    additions: the name of what was added to them; None for images to which nothing was added.
     Raises MissingError if the registry has no images, InputError if it only has others.
     """
+    tensorflow, python, additions = wanted.tensorflow, wanted.python, wanted.additions
     tags = registry.tags()
     found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
     if not found:
@@ -356,15 +338,15 @@ def tagged_images(
             if names
             else "it has only images without additions; leave out --name",
         )
-    wanted = [image for image in alike if image.is_of(tensorflow, python)]
-    if not wanted:
+    fitting = [image for image in alike if image.is_of(tensorflow, python)]
+    if not fitting:
         asked = [f"TensorFlow {tensorflow}"] * bool(tensorflow) + [f"Python {python}"] * bool(python)
         there = sorted({f"{image.tensorflow} with {image.python}" for image in alike})
         raise InputError(
             f"{registry.repository} has no image with {' and '.join(asked)}",
             hint=f"it has TensorFlow and Python {', '.join(there)}",
         )
-    return sorted(wanted, key=lambda image: image.preference, reverse=True)
+    return sorted(fitting, key=lambda image: image.preference, reverse=True)
 
 
 def without_certificates(registry: Registry) -> str:
@@ -398,10 +380,7 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     try:
         if registry.manifest(digest) is None:
             return Candidate(image, None, (), (f"the registry does not have {digest}",))
-        verified = certificates(
-            registry, digest, terms.trust,
-            max_age=terms.max_age, accept_expired=terms.accept_expired, now=terms.now,
-        )  # fmt: skip
+        verified = certificates(registry, digest, terms)
     except MissingError:
         raise
     except ValidatorError as error:
@@ -468,7 +447,7 @@ class Host:
             model = None
             if gpu.name is not None:
                 with contextlib.suppress(UnknownGpu):
-                    model = gpus.gpu(gpu.name).slug
+                    model = hardware.gpu(gpu.name).slug
             identifier = host_identifier(self.driver, model, gpu.capability)
             found[HostClass(identifier, self.driver, gpu.capability, model)] = None
         return tuple(found)
@@ -478,7 +457,8 @@ class Host:
         """The names under which its kinds of GPU are measured, such as `r580-h100`."""
         branch = DriverRelease(self.driver.branch)
         return frozenset(
-            host_identifier(branch, gpu.name and gpus.model_of(gpu.name), gpu.capability) for gpu in self.gpus
+            host_identifier(branch, gpu.name and hardware.model_of(gpu.name), gpu.capability)
+            for gpu in self.gpus
         )
 
     def __str__(self) -> str:
@@ -502,7 +482,7 @@ def parse_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
         if _CAPABILITY.fullmatch(text):
             found.append(Gpu(ComputeCapability.parse(text)))
         else:
-            known = gpus.gpu(text)
+            known = hardware.gpu(text)
             found.append(Gpu(known.compute_capability, known.name))
     return tuple(found)
 

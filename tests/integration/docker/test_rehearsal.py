@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.cli import rehearse
+from validator.cli import building
 from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
 from validator.delivery.rehearsal import serve_command
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.images import list_images
+from validator.engines.endpoint import Endpoint
+from validator.engines.images import list_images
 from validator.errors import MissingError
 from validator.locks import lock_files
 from validator.model.record import Origin, Verdict
@@ -76,7 +76,7 @@ def place(tmp_path: Path, index: Index, endpoint: Endpoint, monkeypatch: pytest.
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("VALIDATOR_CACHE", str(cache))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(rehearse, "host_sources", lambda: PackageSources(index_url=index.url))
+    monkeypatch.setattr(building, "host_sources", lambda: PackageSources(index_url=index.url))
     monkeypatch.chdir(project)
     return project
 
