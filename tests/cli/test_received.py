@@ -14,7 +14,7 @@ import pytest
 
 from validator.certify.acceptance import believed
 from validator.certify.trust import TrustFile
-from validator.cli import received
+from validator.cli import signing as received
 from validator.engines.protocol import ProbeRequest
 from validator.model.codec import encode, now_utc
 from validator.model.measurement import measurement_of

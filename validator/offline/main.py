@@ -73,7 +73,7 @@ for _, path in best.values():
 
 _MEASURE = """
 from validator.__main__ import main
-from validator.cli.received import measure_received
+from validator.cli.signing import measure_received
 main(measure_received)
 """
 
