@@ -227,6 +227,9 @@ def the_first_remedy_is_no_alternative(
         ALTERNATIVE, remedies[0].says.removeprefix("Ask whoever administers the machine: ")
     ):
         yield f"none, or an alternative to nothing: {remedies[:1]}"
+    for remedy in remedies:
+        if re.search(r"tf_upgrade_v2`\): (?:Or|Otherwise)\b", remedy.says):
+            yield f"an alternative within a condition: {remedy.says}"
 
 
 #: Commands that change something.

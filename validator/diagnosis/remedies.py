@@ -435,7 +435,7 @@ def _remedies(
     """
     explained: set[str] = set()
     for entry, filled in ranked:
-        if not explained:
+        if not explained or _rewrites(entry, filled, reader):
             # The remedy that the first one is an alternative to may not fit the reader.
             entry = replace(entry, says=_OR.sub(lambda match: match[1].upper(), entry.says))
         missing = entry.placeholders - {*values, *filled.values, "doctor"} - explained
