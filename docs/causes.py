@@ -35,14 +35,16 @@ _LINES, _SHORT, _WIDTH = 4, 160, 400
 _WAYS = {"any": "any", "host": "host"}
 #: The ways whose remedies the page has for each cause, and how many. A cause with few is shown with all.
 _COMMON, _MOST, _FEW = ("any", "host", "pip", "docker"), 2, 2
+#: Characters of a remedy after which the page has no second one.
+_LONG = 300
 _HEAD = """\
 # Causes
 
 These are the causes that `validator doctor` can name, in the order of the causal chain: an earlier
 cause has to be fixed first, and a later one may be its consequence. Each section has a line that shows the
 cause, and what to do. *any* is for every installation, *host* is for the administrator of the machine, and
-the other words name how TensorFlow was installed or started. A cause with many remedies has only the first
-two for pip, Docker and the machine here; `doctor` prints those for your own case and way, such as conda,
+the other words name how TensorFlow was installed or started. A cause with many remedies has only one or two
+here that are not for a special case; `doctor` prints those for your own case and way, such as conda,
 Colab, WSL2, Slurm or Kubernetes. A remedy marked with ⚠ also stops the work of other people. A word in
 capitals in a command, such as `CUDA_NEEDED`, stands for a value that was observed, or that you fill in.
 
@@ -105,9 +107,22 @@ def _cause(entry: CauseEntry) -> Iterator[str]:
     lines = _real_lines(entry)
     if lines:
         yield from ["```text", lines[0], "```", ""]
+    yield from _remedies(remedies_on_page(entry))
+
+
+def remedies_on_page(entry: CauseEntry) -> Sequence[RemedyEntry]:
+    """Return the remedies that the page has for a cause: first those that fit all readers but a few."""
     whole = len(entry.remedies) <= _FEW
     shown = [one for one in entry.remedies if whole or one.way in _COMMON]
-    yield from _remedies(shown[:_MOST])
+    shown.sort(key=lambda remedy: not is_general(remedy))
+    first = shown[0]
+    return shown[:1] if len(first.says) + sum(map(len, first.commands)) > _LONG else shown[:_MOST]
+
+
+def is_general(remedy: RemedyEntry) -> bool:
+    """Return whether a remedy has no condition, or one that only excludes somebody."""
+    parts = remedy.when.conditions if isinstance(remedy.when, AllOf) else (remedy.when,)
+    return all(isinstance(part, NoneOf) for part in parts)
 
 
 def _remedies(remedies: Iterable[RemedyEntry]) -> Iterator[str]:

@@ -160,6 +160,8 @@ def test_several_harmless_lines_are_not_a_cause() -> None:
         for entry in reader.entries("told", "pasted")
         if entry.cause == reader.BENIGN and not (entry.miss and diagnosed(entry.name).causes)
     ]
+    # Two texts of which each has another backend contradict each other.
+    contents = [content for content in contents if "KERAS_BACKEND" not in content]
     assert len(contents) >= 10
     assert diagnose_log("\n".join(contents)).causes == ()
 

@@ -38,6 +38,7 @@ ALLOWED = {
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
     ("cuda_library_missing_or_wrong_version", "python", "<3.9"): "which Python has releases with the extra",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
+    ("operation_without_gpu_kernel", "tensorflow", "<2.0"): "which of two ways of setting options it names",
     ("tf1", "tensorflow", "<2.0"): "which of TensorFlow's two ways of setting options an answer names",
     ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("old_keras", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",

@@ -25,6 +25,9 @@ SAYS = {
     "versions": "built with",
     "cuda_needed": "only the driver has to be installed",
     "is_it_used": "list_physical_devices",
+    "cpu_package": "computes on the CPU by itself",
+    "gpu_changed": "Nothing has to be built or installed again",
+    "mkl": "speed up what runs on the CPU",
     "slow_start": "The first step does what the others don't",
     "use_gpu": "by itself if its build and libraries fit",
 }
