@@ -44,7 +44,7 @@ def commands(found: Diagnosis) -> str:
         ),
         (
             r"NotFoundError: C:\env\lib\site-packages\tensorflow-plugins\tfdml_plugin.dll not found",
-            "platform_without_cuda_build",
+            "directml_limit",
             "DirectML",
         ),
         (

@@ -53,10 +53,11 @@ def builder_of(trust_path: Path, builder: Builder, *, needed: bool = False) -> S
     password = os.environ.get("COSIGN_PASSWORD", "") if builder.builder_key else None
     signer = Signer(builder.builder_key, password, builder.identity, builder.issuer)
     with signer.trust() as own:
-        known = read_trust_file(trust_path).builders if trust_path.exists() else ()
-    if any(one.signatory.signer == own.signer for one in known):
+        name = own.signer
+    known = read_trust_file(trust_path).builders if trust_path.exists() else ()
+    if any(one.signatory.signer == name for one in known):
         return signer
-    stranger = f"{trust_path} has no builder {own.signer}"
+    stranger = f"{trust_path} has no builder {name}"
     if needed:
         raise ValidatorError(
             f"{stranger}, so nobody would accept what it signs",

@@ -238,7 +238,7 @@ _TENSORFLOW_2 = re.compile(r"\btensorflow\S*[=~]=2\.")
 _OR = re.compile(r"^(?:Or|If this does not help(?: although [^,]+)?,|If not,) (\w)")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
-_PLAIN = re.compile(r"[\w./@:+,~= \\\[\]-]*")
+_PLAIN = re.compile(r"[\w./@:+,~=* \\\[\]-]*")
 #: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
 _OLDEST, _OLD_PYTHON = "2.6", (3, 8)
 #: The system that remedies are for where it is not known.
