@@ -18,7 +18,6 @@ QUESTIONS = [
 SAYS = {
     "hide_messages": "TF_CPP_MIN_LOG_LEVEL=3",
     "newer_release": "usually runs with every release of 1.x",
-    "cpu_build": "The package for the CPU alone",
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
     "renumbered": "numbers the GPUs that it sees from 0",

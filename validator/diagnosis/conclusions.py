@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..compat import hardware, kernels, releases
-from ..compat.facts import UnknownGpu
 from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
@@ -102,10 +101,10 @@ def visible_devices(observations: Observations) -> None:
 
 
 def capability(observations: Observations) -> str | None:
-    """Return the compute capability of the GPU, stated or known by its model; None where GPUs differ."""
-    values = {value for _, value in _gpu_capabilities(observations)}
-    ignored = observations.of("compute_capability_ignored")
-    values |= {value for observation in ignored if (value := observation.values.get("cc"))}
+    """Return the compute capability of the GPU, printed rather than stated; None where GPUs differ."""
+    known = list(_gpu_capabilities(observations))
+    printed = {value for one, value in known if one.certainty is Certainty.OBSERVED}
+    values = printed or {value for _, value in known}
     return values.pop() if len(values) == 1 else None
 
 
@@ -114,11 +113,8 @@ def newest_release_for(capability: str, *, windows: bool = False) -> str | None:
 
     windows: it has to use the GPU there. Return None for other GPUs, and if no such release is known.
     """
-    try:
-        wanted = ComputeCapability.parse(capability)
-    except ValueError:
-        return None
-    if wanted >= _OLDEST:
+    wanted = ComputeCapability.or_none(capability)
+    if wanted is None or wanted >= _OLDEST:
         return None
     for known in reversed(releases.releases()):
         works = not windows or releases.has_cuda_on_windows(known.version)
@@ -133,16 +129,14 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
         if leading_numbers(stated.values.get("value", "")):
             yield stated, stated.values["value"]
     for gpu in observations.of("gpu"):
-        try:
+        if hardware.is_known(gpu.values["name"]):
             yield gpu, str(hardware.gpu(gpu.values["name"]).compute_capability)
-        except UnknownGpu:
-            continue
 
 
 def gpu_newer_than_cuda(observations: Observations) -> None:
     """Add a GPU that is newer than the CUDA of an old release, such as an RTX 3090 with TensorFlow 1.15."""
-    if observations.with_value("own_build", "of", "nvidia") is not None:
-        # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
+    if observations.with_value("own_build", "of", "nvidia") and not observations.has("nvidia_build_helps"):
         return
     used, likely = release(observations), likely_release(observations)
     old = (

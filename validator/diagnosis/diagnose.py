@@ -32,7 +32,7 @@ from ..conditions import Find
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
-from ..versions import CudaVersion, leading_numbers, major, minor_in
+from ..versions import CudaVersion, DriverRelease, leading_numbers, major, minor_in
 from . import conclusions, observe, remedies, text
 from .catalogue import (
     ASKED,
@@ -465,6 +465,10 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
+    own = DriverRelease.or_none(facts.get("driver", ""))
+    if floor and own and own >= floor.driver and observations.has("driver_insufficient"):
+        # The CUDA in use is a newer one than the text states.
+        floor = None
     python = minor_in(software.python)
     by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
     old = by_driver if by_driver in older_releases() else None

@@ -61,7 +61,7 @@ _SUPPOSITION = re.compile(
     re.IGNORECASE,
 )
 #: The beginning of a line that a program logged.
-_LOGGED = re.compile(r"\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
+_LOGGED = re.compile(r"[\s`>]*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
 
 def observe(pasted: Pasted, catalogue: Catalogue, source: str = "") -> Observations:
