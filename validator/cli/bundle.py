@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import re
+import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
-from ..errors import InputError, MissingError, ValidatorError
+from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import is_digest, tag_named, tag_of
@@ -215,3 +217,43 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     if not index.exists():
         raise MissingError(f"the engine can't write {name} as an OCI layout", hint="use Docker 25 or newer")
     return in_layout(place), str(json.loads(index.read_bytes())["manifests"][0]["digest"])
+
+
+def measure_received() -> int:
+    """Measure one image of a received bundle with the tool that is in it, which `./measure` starts.
+
+    The command line names the bundle's directory, the tag of the image, `docker` or `podman`, and the file to
+    which the records are written as JSON Lines.
+    """
+    from ..engines.docker import endpoint as docker
+    from ..engines.docker import podman
+    from ..engines.docker.engine import DockerEngine
+    from ..engines.docker.load import load_from_layout
+    from ..offline.receive import MANIFEST, read_bundle
+    from ..pipeline.delivered import measure
+    from ..records import jsonl
+    from ..system.files import read_file, write_atomically
+    from .signing import runner_of
+
+    directory, tag, choice, output = sys.argv[1:]
+    received = Path(directory)
+    bundle = read_bundle(read_file(received / MANIFEST))
+    image = next(image for image in bundle.images if image.tag == tag)
+    endpoint = podman.connect() if choice == "podman" else docker.connect()
+    engine = DockerEngine(endpoint)
+    with contextlib.closing(engine):
+        print_status(f"Engine: {engine.describe()}")
+        reference = image_reference(image.image)
+        load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
+        name = endpoint.client.images.get(reference).id
+        if name is None:
+            raise InputError(f"{reference}: the engine does not say which image it has loaded")
+        runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
+        records = measure(
+            received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
+            runner, print_status,
+        )  # fmt: skip
+    text = io.StringIO()
+    jsonl.write(records, text)
+    write_atomically(Path(output), text.getvalue().encode())
+    return EXIT_OK
