@@ -413,16 +413,27 @@ class Podman(_Engine, slurm_job.Podman):
 
 class Apptainer(slurm_job.Apptainer):
     def prepare(self) -> None:
-        request = self.job.request
-        _read(self.job, request["digest"])
+        images, digest = Path(self.job.request["images"]), str(self.job.request["digest"])
+        kind = _read(self.job, digest)["mediaType"]
+        # Apptainer before 1.4 names an image of a layout by its tag, and newer ones by its digest. All of
+        # them take the only image of a layout.
+        layout = self.job.work / "layout"
+        layout.mkdir()
+        (layout / "blobs").symlink_to(images / "blobs")
+        shutil.copyfile(images / "oci-layout", layout / "oci-layout")
+        entry = {"mediaType": kind, "digest": digest, "size": _blob_of(self.job, digest).stat().st_size}
+        index = json.dumps({"schemaVersion": 2, "manifests": [entry]})
+        (layout / "index.json").write_text(index, encoding="utf-8")
         self._file = self.job.work / "image.sif"
-        self.pull([self.name, "build", str(self._file), f"oci:{request['images']}:{self.reference}"])
-        self.digest = request["digest"]
+        self.pull([self.name, "build", str(self._file), f"oci:{layout}"])
+        self.digest = digest
         _probe_begins(self.job)
 
     def command(self) -> list[str]:
-        # It ends with this process, before a client starts a container.
-        return _root(self.job.tools, "start", *super().command())
+        name, verb, *words = super().command()
+        # For root, Apptainer would give the image's programs all privileges. Only root can always do this.
+        closed = ["--no-privs", "--net", "--network", "none"] if os.geteuid() == 0 else []
+        return _root(self.job.tools, "start", name, verb, *closed, *words)
 
 
 class Namespace(slurm_job.Runner):
