@@ -335,40 +335,41 @@ def _probe_begins(job: slurm_job.Job) -> None:
     job.deadline = time.monotonic() + float(job.request["timeout_s"]) + _SPARE_S
 
 
+def _layout_of_one(job: slurm_job.Job, name: str) -> tuple[Path, list[str]]:
+    """Make an OCI layout with only the image, whose blobs are a link, and return it with all its files.
+
+    name: for engines, which may read `manifest.json`.
+    """
+    digest = str(job.request["digest"])
+    manifest = _read(job, digest)
+    parts = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+    blobs = [str(_blob_of(job, part).relative_to(job.request["images"])) for part in (digest, *parts)]
+    entry = {
+        "mediaType": manifest["mediaType"], "digest": digest, "size": _blob_of(job, digest).stat().st_size,
+        "annotations": {
+            "io.containerd.image.name": f"docker.io/library/{name}",
+            "org.opencontainers.image.ref.name": name.partition(":")[2],
+        },
+    }  # fmt: skip
+    documents = {
+        "oci-layout": {"imageLayoutVersion": "1.0.0"},
+        "index.json": {"schemaVersion": 2, "manifests": [entry]},
+        "manifest.json": [{"Config": blobs[1], "RepoTags": [name], "Layers": blobs[2:]}],
+    }
+    layout = job.work / "layout"
+    layout.mkdir()
+    (layout / "blobs").symlink_to(Path(job.request["images"], "blobs"))
+    for path, document in documents.items():
+        (layout / path).write_text(json.dumps(document), encoding="utf-8")
+    return layout, [*dict.fromkeys(blobs), *documents]
+
+
 class _Engine(slurm_job.Docker):
     """Docker or Podman by its command line, with the image from the bundle."""
 
     def prepare(self) -> None:
-        digest = str(self.job.request["digest"])
-        manifest = _read(self.job, digest)
-        name = f"{_NAME}:{self.reference}"
-        self._load(digest, manifest, name)
-        found = slurm_job.output_of([self.name, "image", "inspect", "--format", "{{.Id}}", name]).strip()
-        # The id is the digest of the manifest with containerd's image store, otherwise of the configuration.
-        if f"sha256:{found.removeprefix('sha256:')}" not in (digest, manifest["config"]["digest"]):
-            raise Failed("image_missing", f"{self.name} has another image under the name {name}: {found}")
-        self.reference, self.digest = found, digest
-        _probe_begins(self.job)
-
-    def command(self) -> list[str]:
-        # It ends with this process, before a client starts a container.
-        return _root(self.job.tools, "start", *super().command())
-
-    def _load(self, digest: str, manifest: dict[str, Any], name: str) -> None:
-        """Send the image as an archive of its part of the layout."""
-        blobs = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
-        paths = [str(_blob_of(self.job, blob).relative_to(self.job.request["images"])) for blob in blobs]
-        size = _blob_of(self.job, digest).stat().st_size
-        names = {
-            "io.containerd.image.name": f"docker.io/library/{name}",
-            "org.opencontainers.image.ref.name": name.partition(":")[2],
-        }
-        entry = {"mediaType": manifest["mediaType"], "digest": digest, "size": size, "annotations": names}
-        documents = {
-            "oci-layout": {"imageLayoutVersion": "1.0.0"},
-            "index.json": {"schemaVersion": 2, "manifests": [entry]},
-            "manifest.json": [{"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}],
-        }
+        digest, name = str(self.job.request["digest"]), f"{_NAME}:{self.reference}"
+        layout, files = _layout_of_one(self.job, name)
         with open(self.job.work / "load", "w+b") as said:
             # If the engine ends early, its message says why.
             with (
@@ -378,18 +379,26 @@ class _Engine(slurm_job.Docker):
                 ) as loading,
                 tarfile.open(fileobj=loading.stdin, mode="w|") as archive,
             ):
-                for path in dict.fromkeys((f"blobs/{digest.replace(':', '/')}", *paths)):
-                    archive.add(Path(self.job.request["images"], path), path)
-                for path, document in documents.items():
-                    content = json.dumps(document).encode()
-                    info = tarfile.TarInfo(path)
-                    info.size = len(content)
-                    archive.addfile(info, io.BytesIO(content))
+                for path in files:
+                    archive.add(layout / path, path)
             said.seek(0)
             text = said.read().decode("utf-8", "replace")
         if loading.returncode:
             code = "disk_full" if slurm_job.says(text, ("no space left on device",)) else "pull_failed"
             raise Failed(code, f"{self.name} can't load the image: {slurm_job.last_line(text)}")
+        found = slurm_job.output_of([self.name, "image", "inspect", "--format", "{{.Id}}", name]).strip()
+        # The id is the digest of the manifest with containerd's image store, otherwise of the configuration.
+        if f"sha256:{found.removeprefix('sha256:')}" not in (
+            digest,
+            _read(self.job, digest)["config"]["digest"],
+        ):
+            raise Failed("image_missing", f"{self.name} has another image under the name {name}: {found}")
+        self.reference, self.digest = found, digest
+        _probe_begins(self.job)
+
+    def command(self) -> list[str]:
+        # It ends with this process, before a client starts a container.
+        return _root(self.job.tools, "start", *super().command())
 
     def _devices(self) -> list[str]:
         if not self.gpus:
@@ -413,20 +422,12 @@ class Podman(_Engine, slurm_job.Podman):
 
 class Apptainer(slurm_job.Apptainer):
     def prepare(self) -> None:
-        images, digest = Path(self.job.request["images"]), str(self.job.request["digest"])
-        kind = _read(self.job, digest)["mediaType"]
         # Apptainer before 1.4 names an image of a layout by its tag, and newer ones by its digest. All of
         # them take the only image of a layout.
-        layout = self.job.work / "layout"
-        layout.mkdir()
-        (layout / "blobs").symlink_to(images / "blobs")
-        shutil.copyfile(images / "oci-layout", layout / "oci-layout")
-        entry = {"mediaType": kind, "digest": digest, "size": _blob_of(self.job, digest).stat().st_size}
-        index = json.dumps({"schemaVersion": 2, "manifests": [entry]})
-        (layout / "index.json").write_text(index, encoding="utf-8")
+        layout, _ = _layout_of_one(self.job, self.reference)
         self._file = self.job.work / "image.sif"
         self.pull([self.name, "build", str(self._file), f"oci:{layout}"])
-        self.digest = digest
+        self.digest = self.job.request["digest"]
         _probe_begins(self.job)
 
     def command(self) -> list[str]:
@@ -446,6 +447,11 @@ class Namespace(slurm_job.Runner):
         manifest = _read(self.job, digest)
         config = _read(self.job, manifest["config"]["digest"]).get("config") or {}
         variables = dict(one.split("=", 1) for one in config.get("Env") or () if "=" in one)
+        # The files of the driver that programs with CUDA open, each from the first place that has it.
+        libraries: dict[str, str] = {}
+        for pattern in (f"{place}/{prefix}*" for place in _LIBRARY_PLACES for prefix in _LIBRARIES):
+            for path in filter(os.path.isfile, sorted(glob.glob(pattern))):
+                libraries.setdefault(os.path.basename(path), path)
         devices = [f"/dev/{name}" for name in BASIC_DEVICES]
         devices += [path for pattern in _DEVICES for path in sorted(glob.glob(pattern))]
         request = {
@@ -455,7 +461,7 @@ class Namespace(slurm_job.Runner):
                 for layer in manifest["layers"]
             ],
             "files": {f"{PLACE}/{path.name}": str(path) for path in self.job.payload.iterdir()},
-            "libraries": _driver_libraries(),
+            "libraries": libraries,
             "devices": [path for path in devices if Path(path).is_char_device()],
             "user": self.job.request["user"],
             "environment": {**variables, "HOME": "/tmp"},
@@ -476,17 +482,6 @@ class Chroot(Namespace):
 
     name = "chroot"
     isolates = False
-
-
-def _driver_libraries() -> dict[str, str]:
-    """Return the path of each file of the driver that programs with CUDA open, by its name."""
-    found: dict[str, str] = {}
-    for place in _LIBRARY_PLACES:
-        for prefix in _LIBRARIES:
-            for path in sorted(glob.glob(f"{place}/{prefix}*")):
-                if os.path.isfile(path):
-                    found.setdefault(os.path.basename(path), path)
-    return found
 
 
 WAYS = {way.name: way for way in (Docker, Podman, Apptainer, Namespace, Chroot)}
