@@ -17,7 +17,7 @@ from pathlib import Path
 from benchmarks.places import prune, removed
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import lock_files
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 
 #: pip is not in the base, so it is run from its wheel.
 DOCKERFILE = """\

@@ -34,7 +34,6 @@ from tests.fleet.slurm.requests import ended, fake, prepare, submitted  # noqa: 
 from tests.records.values import document  # noqa: E402
 from validator.engines.protocol import ProbeRequest  # noqa: E402
 from validator.fleet.inside import frame  # noqa: E402
-from validator.fleet.job_output import read_answer  # noqa: E402
 from validator.fleet.protocol import (  # noqa: E402
     Answer,
     Capacity,
@@ -42,6 +41,7 @@ from validator.fleet.protocol import (  # noqa: E402
     Phase,
     State,
     Unit,
+    read_answer,
 )
 from validator.fleet.run_store import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmPlace, SlurmSection  # noqa: E402

@@ -45,7 +45,7 @@ from validator.engines.docker.load import load
 from validator.locks import lock_files
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.system.files import cache_directory
 from validator.system.package_sources import host_sources
 

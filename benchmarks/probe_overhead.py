@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 
 LIMIT = 1.25
 BARE = """

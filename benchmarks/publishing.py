@@ -26,18 +26,17 @@ from validator.assemble.bytecode import ENVIRONMENT, Runner
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler, put_base
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.progress import Progress
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose
 from validator.compat.releases import release
-from validator.engines.docker.base_container import BaseContainer
 from validator.engines.docker.endpoint import connect
+from validator.engines.docker.engine import BaseContainer
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import AS_BUILT, ImageSpec, Variant
+from validator.model.spec import AS_BUILT, ImageSpec, Lock, Variant
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
+from validator.system.processes import Progress
 
 LOCKS = Path(__file__).resolve().parent.parent / lock_files.DIRECTORY
 #: Publishing a known image is quick, so the median of several times counts.

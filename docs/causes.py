@@ -11,9 +11,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from validator.compat import known_issues
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, Named, NoneOf
-from validator.diagnosis.causes import CERTAIN, FACTS, CauseEntry, RemedyEntry, Sign, causes, language
+from validator.diagnosis.catalogue import (
+    CERTAIN,
+    FACTS,
+    CauseEntry,
+    RemedyEntry,
+    Sign,
+    catalogue,
+    causes,
+    language,
+)
 from validator.diagnosis.compile import conditions, examples
-from validator.diagnosis.messages import catalogue
 from validator.diagnosis.remedies import filled_in
 from validator.model.diagnosis import WAYS
 from validator.resources import root_directory

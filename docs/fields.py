@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Meta
 
 from validator.assemble import image
-from validator.certify import promote
+from validator.certify.verify import Move
 from validator.cli import building, fleet, here, images, records, verify
 from validator.cli import predict as predict_command
 from validator.compat import predict
@@ -100,7 +100,7 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "Each of the `certificates`": record.Certificate,
         "Each of the `failures`": record.Failure,
         "Each of the `refused`": verify.RefusedDocument,
-        "An alias (`promote --json`, a list)": promote.Move,
+        "An alias (`promote --json`, a list)": Move,
         "A layer (`verify --rebuild --json`, a list for each image)": image.Compared,
     },
     "What fits a host (`recommend --json`)": {

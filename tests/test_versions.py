@@ -270,7 +270,7 @@ READERS = {"versions.py", "version_numbers.py"}
 #: What other modules split at dots: names of modules, tables, fields and hosts, and IP addresses.
 NOT_VERSIONS = {
     ("lint/pins.py", "match['table']"),
-    ("diagnosis/read_report.py", "row['field']"),
+    ("diagnosis/observe.py", "row['field']"),
     ("redaction/identifiers.py", "name.lower()"),
     ("redaction/identifiers.py", "match[0]"),
 }

@@ -19,8 +19,7 @@ from validator.assemble.base import Base, BaseLayer, read_base
 from validator.assemble.host_files import CacheEntry, LoaderCache, render
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel import InstallableWheel, open_wheel
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant, Wheel
 
 from .wheels import record_of
 

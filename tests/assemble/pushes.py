@@ -14,7 +14,7 @@ from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel_layers import ImagePlan, plan_image
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.registry import blobs
 from validator.registry.names import Repository
 

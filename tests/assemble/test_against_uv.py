@@ -19,7 +19,7 @@ from validator.assemble.install import Environment, entries, merged
 from validator.assemble.wheel import open_wheel
 from validator.assemble.wheels import Wheelhouse
 from validator.locks import lock_files
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.resources import images_directory
 from validator.system.files import cache_directory
 from validator.system.package_sources import host_sources

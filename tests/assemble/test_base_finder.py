@@ -23,8 +23,8 @@ from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded
 from validator.errors import InputError, MissingError, ValidatorError
-from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
+from validator.registry.session import AlteredError
 
 from ..registry.proxy import Fault, Proxy
 from ..registry.server import RunningRegistry

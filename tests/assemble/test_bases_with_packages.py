@@ -16,10 +16,10 @@ from validator.assemble import base_finder, bootstrap
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bootstrap import read_lock
 from validator.assemble.layer_table import LayerTable
-from validator.assemble.progress import Progress
 from validator.errors import MissingError
 from validator.model.record import digest_of_packages
 from validator.model.spec import Additions, ImageSpec, Variant
+from validator.system.processes import Progress
 
 from .bases import FILES, archive
 

@@ -29,7 +29,7 @@ from validator.assemble.wheel import WheelError
 from validator.assemble.wheel_layers import plan_image
 from validator.assemble.wheels import Wheelhouse
 from validator.errors import MissingError
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 from validator.registry import blobs, session
 from validator.registry.names import Repository
 

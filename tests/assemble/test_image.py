@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble import compile_script, image_names, layers, wheel_layers
+from validator.assemble import compile_script, layers, wheel_layers
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
 from validator.assemble.destinations import OciLayout
@@ -26,8 +26,18 @@ from validator.assemble.layer_table import LayerTable, Row, SharedRow, write_row
 from validator.assemble.layers import Encoded, LayerSource, Write, layer_key
 from validator.assemble.wheel_layers import ImagePlan, plan_image, recipe_digest
 from validator.errors import BuildError, InputError, ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import Additions, ImageSpec, Variant
+from validator.model.spec import (
+    LABEL_BASE,
+    LABEL_CUDA,
+    LABEL_DRIVER,
+    LABEL_LOCK,
+    LABEL_RECIPE,
+    LABEL_SPEC,
+    Additions,
+    ImageSpec,
+    Lock,
+    Variant,
+)
 
 from .bases import CPU, ELF, FILES, GPU, Shelf, ThisPython, base_of, layer, lock_of, set_small_limits
 
@@ -188,12 +198,10 @@ def test_the_configuration(shelf: Shelf, table: LayerTable, tmp_path: Path) -> N
     assert settings["Entrypoint"] == ["/opt/tensorflow-gpu-matrix/start"] and settings["Cmd"] == ["python"]
     assert settings["User"] == "10001:10001" and settings["WorkingDir"] == "/home/tensorflow"
     labels = settings["Labels"]
-    assert labels[image_names.LABEL_SPEC] == "tf2.21.0-cuda12.5-cudnn9.3-py311_ours"
-    assert labels[image_names.LABEL_LOCK] == lock.digest and labels[
-        image_names.LABEL_RECIPE
-    ] == recipe_digest(GPU.variant)
-    assert labels[image_names.LABEL_BASE] == "bootstrap:test@sha256:ba5e"
-    assert labels[image_names.LABEL_DRIVER] == "525.60.13" and labels[image_names.LABEL_CUDA] == "12.5"
+    assert labels[LABEL_SPEC] == "tf2.21.0-cuda12.5-cudnn9.3-py311_ours"
+    assert labels[LABEL_LOCK] == lock.digest and labels[LABEL_RECIPE] == recipe_digest(GPU.variant)
+    assert labels[LABEL_BASE] == "bootstrap:test@sha256:ba5e"
+    assert labels[LABEL_DRIVER] == "525.60.13" and labels[LABEL_CUDA] == "12.5"
     assert "org.opencontainers.image.base.digest" not in labels
     assert config["rootfs"]["diff_ids"] == [placed.encoded.diff_id for placed in image.layers]
     assert len(config["history"]) == len(image.layers)

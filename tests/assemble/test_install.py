@@ -12,7 +12,7 @@ import pytest
 from validator.assemble.install import Environment, check_compatible, entries, merged
 from validator.assemble.layers import Entry
 from validator.errors import InputError
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 
 from . import wheels
 from .wheels import ENVIRONMENT, FILENAME, INFO, SITE

@@ -12,7 +12,7 @@ import pytest
 
 from tests.registry.proxy import Proxy
 from tests.registry.server import RunningRegistry
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.registry import blobs
 from validator.registry.names import Repository
 

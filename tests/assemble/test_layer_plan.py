@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from validator.assemble.wheel_layers import LARGE_WHEEL, Group, group_of, wheel_layers, wheels_of
 from validator.errors import BuildError
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import Variant
+from validator.model.spec import Lock, Variant, Wheel
 
 NAMES = (
     "numpy",

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from validator.assemble.wheel import InstallableWheel, WheelError, open_wheel
 from validator.errors import InputError, MissingError, ValidatorError
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 
 from . import wheels
 from .wheels import FILENAME, INFO, Archive, File

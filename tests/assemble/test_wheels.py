@@ -16,7 +16,7 @@ import pytest
 
 from validator.assemble.wheels import Wheelhouse
 from validator.errors import InputError, MissingError
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 
 from ..locks.local_index import LocalIndex
 from ..support import small_disk
@@ -27,7 +27,7 @@ USER = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.system.package_sources import PackageSources
 index, directory, name, sha256, filename, size = sys.argv[1:]
 house = Wheelhouse(PackageSources(index_url=index), Path(directory))

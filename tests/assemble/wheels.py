@@ -13,7 +13,7 @@ from pathlib import Path
 
 from validator.assemble.install import Environment
 from validator.assemble.wheel import InstallableWheel, open_wheel
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 
 ENVIRONMENT = Environment("3.11", (2, 36))
 INFO = "example-1.0.dist-info"

@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble import image_names
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
-from validator.certify.promote import Rules, promote
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
+from validator.certify.verify import Rules, promote
 from validator.errors import ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import (
+    LABEL_BASE,
+    LABEL_LOCK,
+    LABEL_RECIPE,
+    LABEL_SPEC,
+    Choice,
+    ImageSpec,
+    Lock,
+    Variant,
+)
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -35,10 +42,10 @@ SPEC = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("12.5", "12.5"), Choice("
 LOCK = Lock(SPEC.identifier, "3.12", "x86_64-manylinux_2_28", (), ())
 #: What a good image of this lock says about itself. Anybody can read it there.
 LABELS = {
-    image_names.LABEL_SPEC: SPEC.identifier,
-    image_names.LABEL_LOCK: LOCK.digest,
-    image_names.LABEL_RECIPE: recipe_digest(SPEC.variant),
-    image_names.LABEL_BASE: str(INPUTS.base),
+    LABEL_SPEC: SPEC.identifier,
+    LABEL_LOCK: LOCK.digest,
+    LABEL_RECIPE: recipe_digest(SPEC.variant),
+    LABEL_BASE: str(INPUTS.base),
     "org.opencontainers.image.version": "2.21.0",
 }
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from validator.__main__ import main
-from validator.certify import attached
-from validator.certify.trust_file import read_trust_file
+from validator.certify import signatures
+from validator.certify.trust import read_trust_file
 from validator.errors import InputError
 from validator.registry.client import Registry
 from validator.system.files import read_file, read_text
@@ -221,7 +221,7 @@ def test_only_the_newest_attachments_are_verified(monkeypatch: pytest.MonkeyPatc
             self.annotations = {"org.opencontainers.image.created": f"2026-01-01T00:{number:04}"}
 
     monkeypatch.setattr(Registry, "attached", lambda *_: [Entry(number) for number in range(500, 0, -1)])
-    found = [one.what for one in attached.candidates(Registry.__new__(Registry), "sha256:x", "type")]
+    found = [one.what for one in signatures.candidates(Registry.__new__(Registry), "sha256:x", "type")]
     assert found == [f"sha256:{number}" for number in range(500, 400, -1)]
 
 

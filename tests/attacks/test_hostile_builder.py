@@ -13,16 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import image_names
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.provenance import PREDICATE, Provenance, Refusal, provenance_of
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import Party, Signatory, TrustFile
 from validator.errors import InputError
 from validator.model.codec import now_utc
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.contents import rebuild_image
+from validator.model.spec import LABEL_BASE, Choice, ImageSpec, Lock, Variant
+from validator.pipeline.makers import rebuild_image
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import PackageSources
@@ -89,7 +86,7 @@ def test_a_stranger_names_the_registered_builder(
     registry: Registry, image: str, builder: Builder, stranger: Builder
 ) -> None:
     text = builder.statement(image)
-    attached.attach(registry, image, stranger.sign(text), PREDICATE)
+    signatures.attach(registry, image, stranger.sign(text), PREDICATE)
     assert "not signed by a builder" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -117,7 +114,7 @@ def test_provenance_of_another_image_with_the_same_content(
 ) -> None:
     """The registry's owner attaches the provenance of a good image to their own."""
     other = push_image(repository, "theirs", content="theirs")
-    attached.attach(registry, other, builder.sign(builder.statement(image)), PREDICATE)
+    signatures.attach(registry, other, builder.sign(builder.statement(image)), PREDICATE)
     # cosign looks for the digest as well, so the signature does not fit any builder.
     assert "does not count" in why(registry, other, TrustFile(builders=(builder.party,)))
 
@@ -148,7 +145,7 @@ def test_provenance_of_another_build_type(registry: Registry, image: str, builde
     """The builder's key also signs for another process, such as a build of arbitrary Dockerfiles."""
     document = json.loads(builder.statement(image))
     document["predicate"]["buildDefinition"]["buildType"] = "https://mobyproject.org/buildkit@v1"
-    attached.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
+    signatures.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
     assert "its build type is 'https://mobyproject.org/buildkit@v1'" in why(
         registry, image, TrustFile(builders=(builder.party,))
     )
@@ -161,7 +158,7 @@ def test_provenance_that_was_edited_after_it_was_signed(
     new = json.loads(builder.sign(builder.statement(image)))
     signature = json.loads(old)["dsseEnvelope"]["signatures"]
     new["dsseEnvelope"]["signatures"] = signature
-    attached.attach(registry, image, json.dumps(new).encode(), PREDICATE)
+    signatures.attach(registry, image, json.dumps(new).encode(), PREDICATE)
     assert "not signed by a builder" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -170,7 +167,7 @@ def test_a_certificate_is_no_provenance(registry: Registry, image: str, builder:
     document = json.loads(builder.statement(image)) | {
         "predicateType": "https://in-toto.io/attestation/test-result/v0.1"
     }
-    attached.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
+    signatures.attach(registry, image, builder.sign(json.dumps(document).encode()), PREDICATE)
     assert "does not count" in why(registry, image, TrustFile(builders=(builder.party,)))
 
 
@@ -190,7 +187,7 @@ def test_false_provenance_does_not_hide_the_true_one(
 ) -> None:
     """Everybody who may write to the registry can attach more."""
     stranger.prove(registry, image)
-    attached.attach(registry, image, b"no bundle", PREDICATE)
+    signatures.attach(registry, image, b"no bundle", PREDICATE)
     builder.prove(registry, image)
     trust = TrustFile(builders=(builder.party,))
     assert isinstance(provenance_of(registry, image, trust), Provenance)
@@ -201,6 +198,6 @@ def test_a_base_of_their_own_is_not_read_to_make_an_image_again(repository: Repo
     """`verify --rebuild` would otherwise count the layers of that base as good, and `certify` sign them."""
     spec = ImageSpec("2.21.0", "3.12", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
     lock = Lock(spec.identifier, spec.python, "x86_64-manylinux_2_28", (), ())
-    digest = push_image(repository, "theirs", {image_names.LABEL_BASE: base})
+    digest = push_image(repository, "theirs", {LABEL_BASE: base})
     with pytest.raises(InputError, match="does not name its base" if not base else "not the one of"):
         rebuild_image(Registry(repository), digest, spec, lock, PackageSources(), lambda _: None)

@@ -24,8 +24,7 @@ from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.system import runs
 from validator.system.files import machine_directory
 from validator.system.package_sources import PackageSources
@@ -230,7 +229,7 @@ def test_a_killed_probe_without_a_container_dies_with_its_children(machine: Path
     program = (
         "import sys; from pathlib import Path\n"
         "from validator.engines.protocol import ProbeRequest\n"
-        "from validator.engines.probe_archive import run_probe\n"
+        "from validator.engines.protocol import run_probe\n"
         "request = ProbeRequest(bytes.fromhex(sys.argv[1]), timeout_s=600)\n"
         "run_probe(Path(sys.executable), request, lambda line: print(line, flush=True))"
     )
@@ -319,7 +318,7 @@ DOWNLOAD = """
 import sys
 from pathlib import Path
 from validator.assemble.wheels import Wheelhouse
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.system import runs
 from validator.system.package_sources import PackageSources
 runs.current()
@@ -347,7 +346,7 @@ def test_the_credentials_of_the_index_are_in_no_file(
 INSTALL = """
 import sys
 from validator.engines.docker.endpoint import connect
-from validator.engines.docker.base_container import EngineImages
+from validator.engines.docker.engine import EngineImages
 EngineImages(connect()).with_system_packages(sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 

@@ -25,7 +25,7 @@ from validator.compat.inspect import InvalidWheelName, wheel_name
 from validator.errors import MissingError, ValidatorError
 from validator.locks import index as index_module
 from validator.locks.index import IndexFile, PackageIndex
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.registry import session as session_module
 from validator.registry.blobs import Blobs
 from validator.registry.client import INDEX_TYPE, Registry

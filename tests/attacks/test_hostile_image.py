@@ -22,10 +22,9 @@ from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory
-from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.measuring import Probing, measure, targets
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store

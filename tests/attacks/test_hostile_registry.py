@@ -20,8 +20,7 @@ from uuid import uuid4
 
 import pytest
 
-from validator.certify.attached import BUNDLE
-from validator.certify.signatures import Signer
+from validator.certify.signatures import BUNDLE, Signer
 from validator.certify.statement import statement
 from validator.certify.trust import Trust
 from validator.errors import MissingError, ValidatorError

@@ -24,7 +24,7 @@ from validator.errors import InputError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.measurement import Outside, Source, labelled
 from validator.model.record import Record
-from validator.records import jsonl
+from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -301,7 +301,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def certify(place: Path, registry: Registry, signer: Signer, desk: Desk, records: list[Record]) -> int:
     """Import an artifact and certify what it says, for the challenges of the desk."""
     with open(place / "night" / "records.jsonl", "w", encoding="utf-8") as stream:
-        jsonl.write(records, stream)
+        record_files.write(records, stream)
     rows = [
         {"id": made.asked, "challenge": made.value, "issued": format_timestamp(made.issued)}
         for made in desk.challenges.by_value.values()

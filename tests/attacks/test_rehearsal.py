@@ -15,11 +15,9 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.acceptance import NotCertifiable, certify
-from validator.certify.attached import parse_bundle
-from validator.certify.promote import Rules, promote
-from validator.certify.signatures import Signer
+from validator.certify.signatures import Signer, parse_bundle
 from validator.certify.statement import (
     PREDICATE,
     REHEARSAL_PREDICATE,
@@ -28,14 +26,14 @@ from validator.certify.statement import (
     statement,
 )
 from validator.certify.trust import Trust
-from validator.certify.verify import certificates
+from validator.certify.verify import Rules, certificates, promote
 from validator.delivery.choose import Host, Terms, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
 from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
 from validator.errors import InputError, ValidatorError
 from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
-from validator.records import jsonl
+from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -65,7 +63,7 @@ def bundle(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
     def fill(place: Repository) -> bytes:
         registry = Registry(place)
         attach_rehearsal(registry, of_rehearsal(put_image(stock, place)), signer, MEASURED)
-        (candidate,) = attached.candidates(registry, image, REHEARSAL_PREDICATE)
+        (candidate,) = signatures.candidates(registry, image, REHEARSAL_PREDICATE)
         return candidate.read().canonical
 
     return stock.put(repository, "rehearsed", fill)
@@ -106,7 +104,7 @@ def test_it_is_marked_as_a_certificate(
     registry: Registry, repository: Repository, image: str, bundle: bytes, trust: Trust, tmp_path: Path
 ) -> None:
     """The mark on an attachment is not signed."""
-    attached.attach(registry, image, bundle, PREDICATE)
+    signatures.attach(registry, image, bundle, PREDICATE)
     attach_by_hand(repository, image, bundle)
     assert refusals(registry, image, trust) == [WHY, WHY, WHY]
 
@@ -114,7 +112,7 @@ def test_it_is_marked_as_a_certificate(
 def test_its_type_is_changed(registry: Registry, image: str, bundle: bytes, trust: Trust) -> None:
     """Under the same signature, with the predicate type of certificates."""
     changed = with_payload(bundle, payload(bundle) | {"predicateType": PREDICATE})
-    attached.attach(registry, image, parse_bundle(changed).canonical, PREDICATE)
+    signatures.attach(registry, image, parse_bundle(changed).canonical, PREDICATE)
     assert sorted(refusals(registry, image, trust)) == sorted([WHY, "it is not signed by the trusted key"])
 
 
@@ -171,11 +169,11 @@ def test_its_record_is_imported(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text(json.dumps(of_rehearsal("sha256:" + "d" * 64).document()) + "\n")
     with pytest.raises(InputError, match="made by a REHEARSAL"):
-        list(jsonl.read_file(path))
+        list(record_files.read_file(path))
     # With its origin changed, it is an altered record.
     path.write_text(path.read_text().replace('"rehearsal"', '"here"'))
     with pytest.raises(InputError, match="it was altered"):
-        list(jsonl.read_file(path))
+        list(record_files.read_file(path))
 
 
 @pytest.mark.usefixtures("bundle")

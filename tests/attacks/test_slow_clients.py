@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.serve import server as serving
-from validator.serve.events import Events
-from validator.serve.server import PageServer
+from validator import serve as serving
+from validator.serve import Events, PageServer
 
 #: Seconds after which a test gives up; a connection that stays open is a failure.
 GIVE_UP_S = 20

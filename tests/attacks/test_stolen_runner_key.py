@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.acceptance import NotCertifiable, accepted
+from validator.certify.machine import revoke
 from validator.certify.provenance import PREDICATE as PROVENANCE
 from validator.certify.provenance import Refusal, provenance_of
-from validator.certify.registration import revoke
 from validator.certify.statement import PREDICATE as CERTIFICATE
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile, read_trust_file
+from validator.certify.trust import Trust, TrustFile, read_trust_file
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp
@@ -158,7 +157,7 @@ def test_a_certificate_signed_with_a_runners_key(
     registry: Registry, image: str, stolen: Runner, trust: Trust
 ) -> None:
     """A runner is not the release signer: people who pull don't know its key."""
-    attached.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
+    signatures.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
     found = certificates(registry, image, trust)
     assert found.certificates == ()
     assert [entry.why for entry in found.refused] == ["it is not signed by the trusted key"]
@@ -168,7 +167,7 @@ def test_the_provenance_of_an_image_signed_with_a_runners_key(
     registry: Registry, image: str, stolen: Runner, tmp_path: Path
 ) -> None:
     """A runner is not a builder: it can't say where an image comes from."""
-    attached.attach(registry, image, signed_statement(stolen, image, PROVENANCE), PROVENANCE)
+    signatures.attach(registry, image, signed_statement(stolen, image, PROVENANCE), PROVENANCE)
     builder = make_runner(tmp_path, "builder").party
     parties = TrustFile(builders=(replace(builder, host_classes=()),), runners=(stolen.party,))
     found = provenance_of(registry, image, parties)

@@ -9,8 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from validator.certify.attached import BUNDLE
-from validator.certify.signatures import Signer
+from validator.certify.signatures import BUNDLE, Signer
 from validator.certify.statement import PREDICATE
 from validator.registry.names import Repository
 

@@ -7,10 +7,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from validator.certify import attached
+from validator.certify import signatures
 from validator.certify.provenance import PREDICATE, Inputs, statement
-from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import THROW_AWAY, Party, Signatory, TrustFile
 from validator.model.codec import now_utc
 from validator.model.record import BaseOrigin
 from validator.registry.client import Registry
@@ -65,7 +64,7 @@ class Builder:
 
     def prove(self, registry: Registry, digest: str, inputs: Inputs = INPUTS) -> None:
         """Sign what an image was made from, and attach it."""
-        attached.attach(registry, digest, self.sign(self.statement(digest, inputs)), PREDICATE)
+        signatures.attach(registry, digest, self.sign(self.statement(digest, inputs)), PREDICATE)
 
 
 def trusting(*builders: Signatory) -> TrustFile:

@@ -6,8 +6,7 @@ import itertools
 
 import pytest
 
-from validator.certify.attached import candidates
-from validator.certify.signatures import Signer, make_key_pair
+from validator.certify.signatures import Signer, candidates, make_key_pair
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.registry import client as registry_module

@@ -24,8 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from validator.certify.attached import BUNDLE, IN_TOTO
-from validator.certify.signatures import Signer
+from validator.certify.signatures import BUNDLE, IN_TOTO, Signer
 from validator.certify.trust import Trust
 
 

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
 
-from validator.certify.attached import BUNDLE, IN_TOTO
+from validator.certify.signatures import BUNDLE, IN_TOTO
 from validator.certify.trust import Trust
 
 IDENTITY = "https://github.example/team/images/.github/workflows/nightly.yml@refs/heads/main"

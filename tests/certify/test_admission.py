@@ -13,12 +13,11 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.policies import demands, policy
-from validator.certify import attached
+from validator.certify import signatures
+from validator.certify.policies import demands, policy
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import Trust, TrustFile
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -48,7 +47,7 @@ class Cluster:
         for change in changes:
             change(statement["predicate"])
         bundle = self.sign(json.dumps(statement).encode())
-        attached.attach(self.registry, image, bundle, PREDICATE)
+        signatures.attach(self.registry, image, bundle, PREDICATE)
 
     def policy(self, format_: str, gpus: Sequence[str] = ("h100",), **changes: Any) -> str:
         wanted = demands(TrustFile(release=self.trust), ("580.65.06",), gpus, fixtures=True, **changes)

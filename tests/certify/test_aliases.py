@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.certify.promote import ImageStanding, Move, best_for_aliases, plan_moves
+from validator.certify.verify import ImageStanding, Move, best_for_aliases, plan_moves
 from validator.model.record import Certificate, Failure, GpuFacts
 
 from .fixtures import LIMIT

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.certify.attached import BUNDLE, IN_TOTO, LARGEST, BundleError, parse_bundle
+from validator.certify.signatures import BUNDLE, IN_TOTO, LARGEST, BundleError, parse_bundle
 
 
 def b64(data: bytes) -> str:

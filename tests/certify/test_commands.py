@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.promote import Move
 from validator.certify.signatures import Signer
 from validator.certify.trust import THROW_AWAY, Trust, is_throw_away
+from validator.certify.verify import Move
 from validator.cli.verify import VerificationDocument
 from validator.model.record import Certificate, Record
 from validator.records.store import Store

@@ -14,22 +14,20 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.assemble.progress import Progress
-from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key, own_signer
+from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import read_trust_file
+from validator.certify.trust import Trust, read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
-from validator.engines.probe_archive import probe_version
-from validator.engines.protocol import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest, probe_version
 from validator.locks import lock_files
 from validator.model.measurement import Outside
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.opened_engine import OpenedEngine
+from validator.pipeline.makers import OpenedEngine
 from validator.records.store import Store
 from validator.registry.client import Registry
+from validator.system.processes import Progress
 
 from ..commands import ROOT
 from ..pipeline.fakes import FakeEngine

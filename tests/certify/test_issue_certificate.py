@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from validator.certify.acceptance import Issued, NotCertifiable, certify
-from validator.certify.attached import candidates
-from validator.certify.signatures import Signer
+from validator.certify.signatures import Signer, candidates
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates

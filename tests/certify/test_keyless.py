@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from validator.certify import signatures
-from validator.certify.attached import parse_bundle
-from validator.certify.signatures import NotVerified, Signer
+from validator.certify.signatures import NotVerified, Signer, parse_bundle
 from validator.certify.trust import Trust
 from validator.errors import InputError, MissingError
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.registration import BUILDERS, RUNNERS, make_own_key, own_signer, public_key_of
+from validator.certify.machine import BUILDERS, RUNNERS, make_own_key, own_signer, public_key_of
 from validator.certify.trust import Signatory
 from validator.errors import InputError, MissingError
 

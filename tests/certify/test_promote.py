@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from validator.certify.promote import Move, Rules, promote
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
+from validator.certify.verify import Move, Rules, promote
 from validator.errors import MissingError, ValidatorError
 from validator.model.codec import format_timestamp
 from validator.model.record import Record, Verdict

@@ -20,8 +20,7 @@ from validator.certify.provenance import (
     read_provenance,
     statement,
 )
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party
+from validator.certify.trust import Party, Signatory
 from validator.errors import InputError, ValidatorError
 from validator.model.record import BaseOrigin
 

@@ -11,16 +11,15 @@ from validator.assemble.base_finder import contents
 from validator.assemble.configuration import ARTIFACT
 from validator.assemble.destinations import Destination, RegistryDestination
 from validator.assemble.image import Assembled
-from validator.assemble.progress import Progress
 from validator.certify import provenance
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.model.lock import Lock
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.sbom.document import document_of_lock
+from validator.sbom import document_of_lock
+from validator.system.processes import Progress
 
 from ..pipeline.test_publisher import FakeMaker
 from ..registry.images import push_image

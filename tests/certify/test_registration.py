@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.registration import (
+from validator.certify.machine import (
     BUILDERS,
     RUNNERS,
     add,
@@ -19,8 +19,7 @@ from validator.certify.registration import (
     register,
     revoke,
 )
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile, read_trust_file
+from validator.certify.trust import Party, Signatory, TrustFile, read_trust_file
 from validator.errors import InputError
 from validator.model.codec import now_utc
 

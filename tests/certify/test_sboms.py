@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from validator.assemble import bootstrap
-from validator.certify import attached
-from validator.certify import attached as bundle_module
+from validator.certify import signatures
+from validator.certify import signatures as bundle_module
+from validator.certify.machine import entry_line
 from validator.certify.provenance import SBOM_PREDICATE, Refusal, attach_sbom, sbom_of
-from validator.certify.registration import entry_line
 from validator.certify.signatures import Signer
-from validator.certify.trust import Signatory, Trust, read_key
-from validator.certify.trust_file import read_trust_file
+from validator.certify.trust import Signatory, Trust, read_key, read_trust_file
 from validator.errors import ValidatorError
 from validator.locks.lock_files import parse
 from validator.model.codec import now_utc
@@ -25,7 +24,7 @@ from validator.model.record import BaseOrigin
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.resources import images_directory
-from validator.sbom.document import document, render
+from validator.sbom import document, render
 
 from .. import commands
 from ..loop import tiers
@@ -132,10 +131,10 @@ def test_the_same_list_is_attached_once(
     registry: Registry, listed: str, signer: Signer, trust: Trust
 ) -> None:
     attach_sbom(registry, listed, DOCUMENT, signer)
-    assert len(list(attached.candidates(registry, listed, SBOM_PREDICATE))) == 1
+    assert len(list(signatures.candidates(registry, listed, SBOM_PREDICATE))) == 1
     newer = document(LOCK, BASE, {"SOURCE_DATE_EPOCH": "1"})
     attach_sbom(registry, listed, newer, signer)
-    assert len(list(attached.candidates(registry, listed, SBOM_PREDICATE))) == 2
+    assert len(list(signatures.candidates(registry, listed, SBOM_PREDICATE))) == 2
 
 
 def test_what_nobody_in_the_trust_file_signed_does_not_count(
@@ -167,7 +166,7 @@ def test_a_signed_statement_that_is_no_list_of_this_image_does_not_count(
         "predicate": {},
         **change,
     }
-    attached.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), SBOM_PREDICATE)
+    signatures.attach(registry, image, signed(json.dumps(statement).encode(), stranger.key), SBOM_PREDICATE)
     found = sbom_of(registry, image, trusting(stranger.party.signatory))
     assert isinstance(found, Refusal) and "does not count" in found.why
 
@@ -180,7 +179,7 @@ def test_a_list_that_nobody_could_read_back_is_not_attached(
         ValidatorError, match=r"list of packages of sha256:.* can't be attached: .*larger than"
     ):
         attach_sbom(registry, image, DOCUMENT, signer)
-    assert list(attached.candidates(registry, image, SBOM_PREDICATE)) == []
+    assert list(signatures.candidates(registry, image, SBOM_PREDICATE)) == []
 
 
 def test_the_command_prints_what_the_builder_signed(
@@ -209,7 +208,7 @@ def test_an_image_without_a_list_gets_that_of_its_lock_once(unlisted: Unlisted) 
     assert found is not None and render(found) == made.stdout
     done = unlisted.attach()
     assert done.returncode == 0 and "has its list already" in done.stderr
-    assert len(list(attached.candidates(unlisted.registry, unlisted.digest, SBOM_PREDICATE))) == 1
+    assert len(list(signatures.candidates(unlisted.registry, unlisted.digest, SBOM_PREDICATE))) == 1
 
 
 def test_the_packages_of_a_base_that_nobody_can_read_are_left_out_only_on_demand(

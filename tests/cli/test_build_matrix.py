@@ -29,8 +29,8 @@ from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, Inp
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.lock import Lock
-from validator.pipeline import opened_engine
+from validator.model.spec import Lock
+from validator.pipeline import makers
 from validator.pipeline.publisher import PublishedImage, TagTaken
 from validator.pipeline.run import Result, Status
 from validator.registry.names import Repository
@@ -136,9 +136,9 @@ def test_an_image_over_its_budget_is_not_published(
     def absent(_: object) -> Endpoint:
         raise MissingError("no engine is needed for this")
 
-    monkeypatch.setattr("validator.engines.docker.podman.connect_any", absent)
+    monkeypatch.setattr("validator.pipeline.makers.connect_any", absent)
     # The base is a few files without a Python that runs.
-    monkeypatch.setattr(opened_engine, "compiler", lambda *_: None)
+    monkeypatch.setattr(makers, "compiler", lambda *_: None)
     monkeypatch.setattr(building, "host_sources", lambda: index.sources)
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     base, *targets = (Repository(server.address, f"budget/{name}") for name in ("base", "one", "two"))

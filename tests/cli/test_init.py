@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from validator.certify.trust_file import read_trust_file
+from validator.certify.trust import read_trust_file
 from validator.cli import project
 from validator.delivery.choose import Gpu, Host
 from validator.errors import MissingError
@@ -105,7 +105,7 @@ def test_where_only_eager_operations_work_the_image_is_one_of_those(
 def test_a_lock_that_is_not_shipped_is_left_to_lock(
     tmp_path: Path, here: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("validator.pipeline.locking.stale", lambda locks, image: ["it is another"])
+    monkeypatch.setattr("validator.assemble.wheels.stale", lambda locks, image: ["it is another"])
     done = started(tmp_path)
     assert "2 locks still to resolve: run `validator lock --profile full`" in done.stderr
     assert not (tmp_path / lock_files.DIRECTORY).exists()
@@ -249,7 +249,7 @@ def test_the_steps_of_the_workflow_run_the_day_it_is_written(
     tmp_path: Path, here: pytest.MonkeyPatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit = "c" * 40
-    monkeypatch.setattr("validator.system.commit.source_commit", lambda: commit)
+    monkeypatch.setattr("validator.certify.provenance.source_commit", lambda: commit)
     git = project._git
     monkeypatch.setattr(
         project, "_git", lambda where, *words: "main" if words[0] == "branch" else git(where, *words)

@@ -21,7 +21,7 @@ from validator.compat.policies import requirements
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 from validator.system import toml
 
 from ..commands import run

@@ -19,7 +19,7 @@ from validator.engines.venv import library_path
 from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant
-from validator.pipeline.opened_engine import Estimate
+from validator.pipeline.makers import Estimate
 from validator.pipeline.publisher import PublishedImage
 from validator.pipeline.run import Result, Status
 from validator.versions import ComputeCapability, DriverRelease

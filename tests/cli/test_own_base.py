@@ -28,8 +28,7 @@ from validator.cli.planning import load_plan, locks_of
 from validator.compat.policies import requirements
 from validator.errors import EXIT_FAILED, EXIT_OK, MissingError
 from validator.locks import lock_files
-from validator.model.lock import Wheel
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Wheel
 from validator.registry.blobs import Blobs
 from validator.registry.client import Registry
 from validator.registry.names import Repository, image_tag
@@ -336,8 +335,8 @@ def test_the_engine_has_a_base_that_the_registry_lost(
             assert name == base
             return saved(tmp_path / "saved.tar", layer(FILES)), base.partition("@")[2]
 
-    monkeypatch.setattr("validator.pipeline.contents._engine", object)
-    monkeypatch.setattr("validator.pipeline.contents.EngineImages", lambda engine: Images())
+    monkeypatch.setattr("validator.pipeline.makers._engine", object)
+    monkeypatch.setattr("validator.pipeline.makers.EngineImages", lambda engine: Images())
     found, _ = verify(machine, machine.spec.identifier)
     assert set(found.values()) == {"base", "equal"}
 

@@ -9,7 +9,7 @@ import pytest
 
 from validator import cli
 from validator.compat import policies
-from validator.compat.freshness import read_on
+from validator.compat.facts import read_on
 from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
 from validator.engines import host_reading

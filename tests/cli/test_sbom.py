@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import pytest
 
 from validator.assemble import bootstrap
-from validator.assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from validator.locks.lock_files import read as read_lock
+from validator.model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 
 from ..commands import ROOT, run
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from validator.cli.options import say_if_stale
-from validator.compat import freshness
-from validator.supply.remembered import remember
+from validator.compat import facts
+from validator.supply import freshness
+from validator.supply.freshness import remember
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
-OLD = freshness.read_on() + freshness.OLDEST + datetime.timedelta(days=1)
+OLD = facts.read_on() + freshness.OLDEST + datetime.timedelta(days=1)
 
 
 class Terminal(io.StringIO):
@@ -39,17 +40,17 @@ def test_old_facts_are_one_line_on_a_terminal(capsys: pytest.CaptureFixture[str]
 
 
 def test_young_facts_and_no_terminal_are_silent(capsys: pytest.CaptureFixture[str]) -> None:
-    say_if_stale(freshness.read_on(), Terminal())
+    say_if_stale(facts.read_on(), Terminal())
     say_if_stale(OLD, io.StringIO())
     assert capsys.readouterr() == ("", "")
 
 
 def test_what_the_last_check_saw_is_said_until_the_facts_know_it(capsys: pytest.CaptureFixture[str]) -> None:
     remember({"TensorFlow": ["99.1.0"]}, NOW)
-    say_if_stale(freshness.read_on(), Terminal())
+    say_if_stale(facts.read_on(), Terminal())
     assert "These facts don't know TensorFlow 99.1.0, which the package index has." in capsys.readouterr().err
     remember({"TensorFlow": ["2.21.0"]}, NOW)
-    say_if_stale(freshness.read_on(), Terminal())
+    say_if_stale(facts.read_on(), Terminal())
     assert capsys.readouterr().err == ""
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from validator.compat.compile import read_yaml
-from validator.compat.inspect import __main__ as command
+from validator.compat.inspect import build as command
 from validator.compat.inspect.build import (
     BUILDS,
     WheelFile,

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from validator import cli
-from validator.compat import facts, measurements
-from validator.compat.measurements import MeasurementError, read_measurement, row_of
+from validator.compat import compile, facts
+from validator.compat.compile import MeasurementError, read_measurement, row_of
 from validator.errors import InputError
 from validator.model import codec
 
-[H200] = sorted(measurements.DIRECTORY.glob("*h200_2026-11-27.json"))
+[H200] = sorted(compile.DIRECTORY.glob("*h200_2026-11-27.json"))
 NAME = H200.stem
 
 
@@ -31,12 +31,12 @@ def checks_of(made: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def row(made: dict[str, Any]) -> facts.Row:
-    return row_of(codec.convert(made, measurements.Measurement))
+    return row_of(codec.convert(made, compile.Measurement))
 
 
 def test_every_file_is_in_the_compiled_facts() -> None:
-    assert measurements.rows() == facts.rows("measurements", "measurements")
-    assert len(measurements.rows()) == len(list(measurements.DIRECTORY.iterdir())) > 0
+    assert compile.rows() == facts.rows("measurements", "measurements")
+    assert len(compile.rows()) == len(list(compile.DIRECTORY.iterdir())) > 0
 
 
 def test_the_h200_works_with_its_limits() -> None:
@@ -213,7 +213,7 @@ def test_what_is_not_a_real_measurement_is_refused(
 def test_a_file_under_another_name_or_with_other_fields_is_refused(tmp_path: Path) -> None:
     (tmp_path / "another.json").write_bytes(H200.read_bytes())
     with pytest.raises(MeasurementError, match=f"is named {NAME}.json"):
-        measurements.rows(tmp_path)
+        compile.rows(tmp_path)
     with pytest.raises(MeasurementError, match="verdict"):
         read_measurement(json.dumps(document() | {"verdict": "certified"}).encode())
 
@@ -244,7 +244,7 @@ def test_one_command_writes_one_file_without_names(tmp_path: Path) -> None:
     assert path.stem == NAME
     text = path.read_text()
     assert [name for name in ("jsmith", "gpubox", "203.0.113.9", "GPU-0000") if name in text] == []
-    [found] = measurements.rows(tmp_path / "measured")
+    [found] = compile.rows(tmp_path / "measured")
     assert (found["imported"], found["how"], found["xla"]) == (True, "in a test", "works")
     # The versions of packages stay, although four numbers look like an address.
     assert json.loads(text)["report"]["environment"]["packages"]["nvidia-cublas-cu12"] == "12.5.3.2"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.records.jsonl import read_file
+from validator.records.record_files import read_file
 
 from .exports import write
 

@@ -20,7 +20,7 @@ from docs.examples import EXAMPLE, PAGE, export_to, refreshed
 from validator.dataset import tables
 from validator.dataset.tables import SCHEMA_VERSION, TABLES
 from validator.errors import InputError, MissingError
-from validator.records import jsonl
+from validator.records import record_files
 from validator.records.store import Store
 
 from ..commands import ROOT, run
@@ -118,7 +118,7 @@ def test_the_card_names_every_table_with_its_rows(exported: Path) -> None:
 
 @pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
-    records = list(jsonl.read_file(RECORDS))
+    records = list(record_files.read_file(RECORDS))
     for name in ("a", "b"):
         exports.write(tmp_path / name, records, selectors=FEW)
     assert exports.files(tmp_path / "a") == exports.files(tmp_path / "b")
@@ -231,7 +231,7 @@ def test_wrong_input_is_named_before_anything_is_written(
 
 @pytest.mark.slow
 def test_the_command_exports_the_records_of_a_store(tmp_path: Path) -> None:
-    kept = list(jsonl.read_file(RECORDS))
+    kept = list(record_files.read_file(RECORDS))
     with Store(str(tmp_path / "records.db")) as store:
         store.add_all([*kept, record(1)])
     done = run(

@@ -14,8 +14,7 @@ from validator.cli.planning import load_plan
 from validator.compat import facts
 from validator.dataset.export import json_schema
 from validator.dataset.tables import TABLES, Kind, Status, Table
-from validator.diagnosis.causes import causes
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue, causes
 from validator.resources import shipped_matrix
 
 from . import exports

@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from validator.assemble.image_names import LABEL_SPEC
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.delivery.choose import Terms
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.prediction import Limit
 from validator.model.record import Verdict
-from validator.model.spec import build_of
+from validator.model.spec import LABEL_SPEC, build_of
 from validator.registry.client import Registry
 from validator.registry.names import Repository, identifier_of
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.certify.promote import preference
+from validator.certify.verify import preference
 from validator.delivery.choose import (
     Assessment,
     Candidate,

@@ -14,7 +14,7 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.policies import FORMATS
+from validator.certify.policies import FORMATS
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import read_key
 from validator.cli import group
@@ -23,9 +23,9 @@ from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.model.codec import encode
 from validator.registry.names import identifier_of
 
-from ..admission.kyverno import holds
 from ..certify.attestations import cosign
 from ..certify.fixtures import LIMIT
+from ..certify.kyverno import holds
 from ..certify.measuring import trust_file
 from .commands import HERE, run
 from .shelf import A100, H100, Shelf

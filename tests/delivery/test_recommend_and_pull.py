@@ -158,7 +158,7 @@ def test_without_an_engine(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Non
     def absent() -> Endpoint:
         raise MissingError("Podman is not installed")
 
-    monkeypatch.setattr("validator.engines.docker.podman.connect", absent)
+    monkeypatch.setattr("validator.engines.docker.endpoint.connect_podman", absent)
     shelf.push_certified(H100)
     nowhere = "unix:///nowhere/docker.sock"
     assert run(shelf, "recommend", "--fixtures", *HERE, DOCKER_HOST=nowhere).code == EXIT_OK

@@ -11,8 +11,7 @@ import pytest
 
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import Trust, TrustFile
 from validator.certify.verify import Refused, Verified
 from validator.delivery import rehearsal
 from validator.delivery.choose import Host, Standing, parse_driver, parse_gpus

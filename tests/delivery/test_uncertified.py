@@ -13,10 +13,10 @@ import pynvml
 import pytest
 
 from validator.assemble.destinations import OciLayout
-from validator.assemble.image_names import LABEL_SPEC
 from validator.delivery.resolve import split_reference
 from validator.engines.docker.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
+from validator.model.spec import LABEL_SPEC
 from validator.registry.layout import named_in_layout
 from validator.registry.names import identifier_of
 

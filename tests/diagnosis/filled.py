@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, chosen_finder
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, catalogue, causes, chosen_finder
 from validator.diagnosis.combination import judge
 from validator.diagnosis.conclusions import conclude
-from validator.diagnosis.messages import catalogue
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import Remedy

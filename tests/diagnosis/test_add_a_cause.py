@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from validator.diagnosis import causes, compile, diagnose_log, messages, remedies
-from validator.diagnosis.causes import FACTS, STRENGTHS, language
+from validator.diagnosis import catalogue, causes, compile, diagnose_log, remedies
+from validator.diagnosis.catalogue import FACTS, STRENGTHS, language
 from validator.model.diagnosis import WAYS
 
 from ..corpus.reader import Entry
@@ -30,7 +30,14 @@ MESSAGE, CAUSE, ROW, CONDITIONS = (
 @contextlib.contextmanager
 def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) -> Iterator[None]:
     """Use the data with these rows in place of the example, which a reader may have tried in this tree."""
-    caches = (messages.section, messages.catalogue, messages.printed, messages._messages, causes, language)
+    caches = (
+        catalogue.section,
+        catalogue.catalogue,
+        catalogue.printed,
+        catalogue._messages,
+        causes,
+        language,
+    )
     family = compile.family
 
     def changed(name: str) -> Mapping[str, Any]:
@@ -46,7 +53,7 @@ def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) ->
         content = json.loads(compile.content())
         for cache in caches:
             cache.cache_clear()
-        patch.setattr(messages, "_document", lambda: content)
+        patch.setattr(catalogue, "_document", lambda: content)
         yield
     for cache in caches:
         cache.cache_clear()

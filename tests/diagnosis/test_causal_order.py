@@ -8,7 +8,7 @@ import pytest
 
 from validator.conditions import AllOf, AnyOf, Comparison, NoneOf, Wanted
 from validator.diagnosis import diagnose
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, Sign
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, Sign
 from validator.diagnosis.diagnose import causes_in_order
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.remedies import Reader

@@ -17,10 +17,20 @@ from docs import causes as document
 from validator.compat.known_issues import by_kind
 from validator.conditions import AllOf, AnyOf, Comparison, Condition, ConditionError, Named, NoneOf
 from validator.diagnosis import causes, commands, compile, conclusions, diagnose_log
-from validator.diagnosis.causes import FACTS, STRENGTHS, CauseEntry, answers, language, law
+from validator.diagnosis.catalogue import (
+    DATA,
+    FACTS,
+    SAID,
+    STRENGTHS,
+    UNRECOGNIZED,
+    CauseEntry,
+    answers,
+    catalogue,
+    language,
+    law,
+)
 from validator.diagnosis.combination import FAILS
-from validator.diagnosis.messages import DATA, SAID, UNRECOGNIZED, catalogue
-from validator.diagnosis.read_report import field_rows, problem_rows
+from validator.diagnosis.observe import field_rows, problem_rows
 from validator.diagnosis.remedies import filled_in
 from validator.model.diagnosis import WAYS
 from validator.versions import leading_numbers

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import text
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue
 from validator.diagnosis.observations import Certainty, Observation, Observations, is_in_passing
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 
 from .facts_read import facts_read
 

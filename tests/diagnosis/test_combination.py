@@ -11,7 +11,7 @@ from validator.compat.known_issues import FAILS as ISSUE_FAILS
 from validator.compat.known_issues import by_kind, combinations
 from validator.conditions import fact_kind
 from validator.diagnosis import diagnose_log
-from validator.diagnosis.causes import CERTAIN, LIKELY, POSSIBLE, causes
+from validator.diagnosis.catalogue import CERTAIN, LIKELY, POSSIBLE, causes
 from validator.diagnosis.combination import FAILS, judge
 from validator.diagnosis.conclusions import conclude
 from validator.diagnosis.observations import Certainty, Observation, Observations

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.diagnosis import commands, text
-from validator.diagnosis.messages import COMMAND, catalogue
+from validator.diagnosis.catalogue import COMMAND, catalogue
 from validator.diagnosis.observations import Certainty
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 
 from .facts_read import facts_read
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from validator.diagnosis import causes, diagnose_log, text
-from validator.diagnosis.messages import UNRECOGNIZED, catalogue
-from validator.diagnosis.read_report import observe_report
+from validator.diagnosis.catalogue import UNRECOGNIZED, catalogue
+from validator.diagnosis.observe import observe_report
 from validator.model.report import read_report
 
 from .. import laws

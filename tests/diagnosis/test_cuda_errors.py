@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validator.diagnosis import causes, diagnose_log, messages, read_log, text
-from validator.diagnosis.messages import CUDA_ERROR, catalogue, completed
+from validator.diagnosis import causes, diagnose_log, observe, text
+from validator.diagnosis.catalogue import CUDA_ERROR, catalogue, completed, section
 
-ERRORS = messages.section("cuda_errors")
+ERRORS = section("cuda_errors")
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=lambda row: row["code"])
@@ -44,7 +44,7 @@ def test_every_code_and_name_is_unique() -> None:
     ],
 )
 def test_a_line_shows_the_code_the_name_and_the_place(line: str, expected: dict[str, str]) -> None:
-    found = read_log.observe(text.read_text(line), catalogue()).of(CUDA_ERROR)
+    found = observe.observe(text.read_text(line), catalogue()).of(CUDA_ERROR)
     assert any(
         expected.items() <= one.values.items() and {"code", "name"} <= set(one.values) for one in found
     )

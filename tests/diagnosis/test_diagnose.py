@@ -15,7 +15,7 @@ from validator.errors import InputError
 from validator.model.codec import encode
 from validator.model.diagnosis import Diagnosis
 from validator.model.prediction import Host
-from validator.reports.diagnosis_words import headline
+from validator.reports.printable import headline
 
 from .answers import diagnosed
 

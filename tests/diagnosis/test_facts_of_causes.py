@@ -20,9 +20,8 @@ from validator.compat.policies import cudnn_releases
 from validator.compat.releases import known_versions
 from validator.conditions import Comparison, Condition, ConditionError
 from validator.diagnosis import conclusions, diagnose_log
-from validator.diagnosis.causes import Sign, causes, language, language_with
+from validator.diagnosis.catalogue import Sign, causes, language, language_with, section
 from validator.diagnosis.compile import messages
-from validator.diagnosis.messages import section
 from validator.lint.readers import lint, on_hosts
 from validator.model.prediction import LINUX, PYPI, X86_64, Host, Software
 

@@ -6,9 +6,8 @@ import pytest
 
 from validator.conditions import Named
 from validator.diagnosis import diagnose_log
-from validator.diagnosis.causes import causes, finder, language
-from validator.diagnosis.messages import catalogue
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.catalogue import catalogue, causes, finder, language
+from validator.diagnosis.observe import observe
 from validator.diagnosis.text import read_text
 
 STAMP = "2025-03-01 10:00:00.000001: "

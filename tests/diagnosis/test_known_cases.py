@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import diagnose_log
-from validator.diagnosis.causes import CERTAIN, LIKELY
+from validator.diagnosis.catalogue import CERTAIN, LIKELY
 from validator.model.diagnosis import NO_FAULT, NOT_SHOWN
 
 STAMP = "2025-03-01 10:00:00.000001: "

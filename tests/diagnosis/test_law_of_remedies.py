@@ -10,7 +10,7 @@ import pytest
 
 from validator.compat import gpus
 from validator.compat.releases import release_of_any_age, releases
-from validator.diagnosis.causes import causes
+from validator.diagnosis.catalogue import causes
 from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.remedies import Reader, fitting_remedies
 from validator.model.diagnosis import Remedy

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import re2
 
-from validator.diagnosis import compile, messages, patterns
-from validator.diagnosis.causes import causes
-from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Message
+from validator.diagnosis import compile, patterns
+from validator.diagnosis.catalogue import FAULT, UNRECOGNIZED, Catalogue, Message, catalogue, causes
 from validator.diagnosis.patterns import (
     GrowingFinder,
     Pattern,
@@ -49,7 +48,7 @@ class Row:
 ROWS = [
     Row(f"{family}-{number}-{message.kind}", written, message)
     for number, ((family, written), message) in enumerate(
-        zip(compile.messages(), messages.catalogue().messages, strict=True), start=1
+        zip(compile.messages(), catalogue().messages, strict=True), start=1
     )
 ]
 FACTS = {row.message.kind for row in ROWS if row.message.fact}
@@ -57,7 +56,7 @@ FACTS = {row.message.kind for row in ROWS if row.message.fact}
 
 @functools.cache
 def seen(line: str) -> list[Message]:
-    return messages.catalogue().matches(line)
+    return catalogue().matches(line)
 
 
 @functools.cache
@@ -66,7 +65,7 @@ def groups(pattern: str) -> set[str]:
 
 
 def values(row: Message, line: str) -> list[Mapping[str, str]]:
-    return list(messages.catalogue().values(row, line))
+    return list(catalogue().values(row, line))
 
 
 def it_has_the_fields_of_the_format_and_no_others(row: Row) -> None:
@@ -125,11 +124,11 @@ def it_shows_the_same_in_a_short_text_and_without_re2(row: Row) -> None:
 
 def a_block_shows_what_one_of_its_lines_shows(row: Row) -> None:
     """In a catalogue without other rows, a row is tried on the block as a whole: not only its words."""
-    catalogue = messages.Catalogue((row.message,))
+    made = Catalogue((row.message,))
     for example in row.examples:
         block = f"1/200 - loss: 2.3\n{example}\n2/200 - loss: 2.2"
-        assert catalogue.may_show_anything(block.encode()), example
-    assert not catalogue.may_show_anything(b"1/200 - loss: 2.3\n2/200 - loss: 2.2")
+        assert made.may_show_anything(block.encode()), example
+    assert not made.may_show_anything(b"1/200 - loss: 2.3\n2/200 - loss: 2.2")
 
 
 def every_named_value_is_shown_by_an_example(row: Row) -> None:

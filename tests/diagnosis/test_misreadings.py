@@ -8,9 +8,9 @@ import pytest
 
 from validator.compat import gpus
 from validator.diagnosis import diagnose_log, text
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 
 from .facts_read import facts_read
 

@@ -8,8 +8,8 @@ from validator.compat import gpus
 from validator.compat.judge import judge
 from validator.compat.releases import Release, releases
 from validator.diagnosis import diagnose_log
-from validator.diagnosis.messages import catalogue
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.catalogue import catalogue
+from validator.diagnosis.observe import observe
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import FailingReason
 from validator.model.prediction import Host, Outcome, Prediction, Software

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import compile, diagnose_log
-from validator.diagnosis.causes import answers
-from validator.diagnosis.messages import ASKED, PLAIN_QUESTION
+from validator.diagnosis.catalogue import ASKED, PLAIN_QUESTION, answers
 from validator.model.diagnosis import NO_FAULT, NOT_SHOWN, UNRECOGNIZED
 
 QUESTIONS = [

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import diagnose_log, text
-from validator.diagnosis.messages import FAULT, UNRECOGNIZED, Catalogue, Message
+from validator.diagnosis.catalogue import FAULT, UNRECOGNIZED, Catalogue, Message
 from validator.diagnosis.observations import KEPT, WIDTH, Observation, Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 
 CATALOGUE = Catalogue(
     (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from validator.diagnosis import causes, diagnose_report
-from validator.diagnosis.read_report import field_rows, problem_rows, without_provoked
+from validator.diagnosis.observe import field_rows, problem_rows, without_provoked
 from validator.model.diagnosis import Diagnosis
 from validator.model.report import report_of
 from validator.probe.checks import CHECKS

@@ -11,10 +11,10 @@ import pytest
 from validator.compat.offers import filling
 from validator.conditions import AnyOf
 from validator.diagnosis import diagnose_log, remedies
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes, language
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, causes, language
+from validator.diagnosis.commands import for_release
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.remedies import Reader
-from validator.diagnosis.shells import for_release
 from validator.model.diagnosis import Remedy
 from validator.model.prediction import Host, Software
 

@@ -11,7 +11,7 @@ import pytest
 
 from validator import cli
 from validator.compat.releases import releases
-from validator.diagnosis.shells import for_uv
+from validator.diagnosis.commands import for_uv
 from validator.versions import Range, Version, release_comparer
 
 from . import options, shell

@@ -13,7 +13,7 @@ from validator.compat import gpus, judge, offers, policies
 from validator.compat.predict import software_in
 from validator.compat.releases import release as release_of
 from validator.compat.releases import releases
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, causes
 from validator.diagnosis.combination import read_host, read_software
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.remedies import Reader, fitting_remedies

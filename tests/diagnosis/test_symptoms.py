@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from validator.diagnosis import diagnose_log, text
-from validator.diagnosis.messages import catalogue
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.catalogue import catalogue
+from validator.diagnosis.observe import observe
 
 NO_CUDART = (
     "2024-05-01 10:00:00.123456: I external/local_tsl/tsl/cuda/cudart_stub.cc:31] Could not find cuda"

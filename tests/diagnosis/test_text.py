@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.diagnosis import diagnose_file, text
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import catalogue
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 from validator.errors import InputError
 
 from .facts_read import facts_read

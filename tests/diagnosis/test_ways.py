@@ -8,12 +8,11 @@ from types import MappingProxyType
 import pytest
 
 from validator.conditions import AnyOf
-from validator.diagnosis.causes import CauseEntry, RemedyEntry, causes
-from validator.diagnosis.messages import catalogue
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, catalogue, causes
+from validator.diagnosis.commands import for_uv
 from validator.diagnosis.observations import Observations
-from validator.diagnosis.read_log import observe
+from validator.diagnosis.observe import observe
 from validator.diagnosis.remedies import INTERRUPTS, Reader, fitting_remedies
-from validator.diagnosis.shells import for_uv
 from validator.diagnosis.text import read_text
 from validator.model.diagnosis import WAYS, Remedy
 

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.images import list_images
+from validator.model.spec import image_reference
 
 from ..integration.docker.conftest import KERAS, PYTHON, endpoint, new_cache, tensorflow
 from ..integration.docker.package_index import Index, TinyWheel, running_index

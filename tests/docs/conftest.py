@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from docs.transcripts import ROOT
-from validator.certify.attached import attach, candidates
-from validator.certify.signatures import Signer
+from validator.certify.signatures import Signer, attach, candidates
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import Trust, read_key
 from validator.registry.client import Registry

@@ -23,24 +23,21 @@ import pytest
 from validator.assemble.base_finder import contents
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Compared, Finding
-from validator.assemble.image_names import LABEL_SPEC
-from validator.assemble.progress import Progress
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
-from validator.engines.probe_archive import probe_version, run_probe
-from validator.engines.protocol import Built, ProbeRequest
+from validator.engines.protocol import Built, ProbeRequest, probe_version, run_probe
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
-from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Outside, Unread
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import LABEL_SPEC, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
-from validator.pipeline.opened_engine import OpenedEngine
+from validator.pipeline.makers import OpenedEngine
 from validator.registry import client as registry_module
 from validator.registry.client import Registry
 from validator.system.files import machine_directory, make_machine_directory
 from validator.system.package_sources import PackageSources
+from validator.system.processes import Progress
 
 from ..assemble.synthetic import Image, Layer
 from ..certify.fixtures import report
@@ -252,21 +249,21 @@ def emulated(
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
-        patch.setattr("validator.pipeline.locking.resolve", resolved)
+        patch.setattr("validator.assemble.wheels.resolve", resolved)
         # Without the wheels that this tool needs, which the index here does not have.
         patch.setattr(
             "validator.pipeline.bundle.resolve",
             lambda spec, *_, **__: Lock(spec.identifier, spec.python, "", (), ()),
         )
-        patch.setattr("validator.pipeline.contents.base_contents", lambda *_: contents(Maker().made_from()))
-        patch.setattr("validator.pipeline.contents.rebuild_image", rebuilt)
+        patch.setattr("validator.pipeline.makers.base_contents", lambda *_: contents(Maker().made_from()))
+        patch.setattr("validator.pipeline.makers.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)
         patch.setattr("validator.fleet.protocol.opener_of", lambda name: lambda _: clusters[name])
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
-        patch.setattr("validator.certify.registration.make_own_key", make_own_key)
-        for name in ("validator.certify.registration", "validator.cli.signing"):
+        patch.setattr("validator.certify.machine.make_own_key", make_own_key)
+        for name in ("validator.certify.machine", "validator.cli.signing"):
             patch.setattr(f"{name}.own_signer", own_signer)
         patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.

@@ -24,13 +24,13 @@ import yaml
 
 from docs.transcripts import ROOT
 from validator.assemble.destinations import OciLayout
-from validator.assemble.image_names import LABEL_SPEC
-from validator.compat.measurements import DIRECTORY
+from validator.compat.compile import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault
 from validator.fleet.run_store import Runs
+from validator.model.spec import LABEL_SPEC
 from validator.records.store import Store
-from validator.serve.server import PageServer
+from validator.serve import PageServer
 
 from ..assemble.synthetic import Image, Layer
 from ..certify.fixtures import PASSWORD

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import devices
+from validator.probe.checks import environment
 
 from .stubs import Stubs
 
@@ -63,7 +63,7 @@ def watched(
 
 
 def judged(seen: dict[str, Any]) -> Result:
-    return devices.gpu_health.run(
+    return environment.gpu_health.run(
         Context({"health": seen, "host": {"driver_libraries": {"cuda": {"gpus": None}}}})
     )
 

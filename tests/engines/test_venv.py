@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 
 from validator.engines import venv
-from validator.engines.probe_archive import probe_archive, run_probe
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_archive, run_probe
 from validator.engines.venv import VenvEngine, library_path, remove_leftovers
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.locks.resolve import resolve
-from validator.model.lock import Lock, Wheel
 from validator.model.report import read_report
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant, Wheel
 from validator.system.package_sources import PackageSources, host_sources
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"

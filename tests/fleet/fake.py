@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from validator.engines.protocol import ProbeRequest
-from validator.fleet.job_output import CutError
 from validator.fleet.protocol import (
     Answer,
     Capacity,
+    CutError,
     Fault,
     FleetDown,
     Handle,

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from validator.fleet.inside import LARGEST, frame
-from validator.fleet.job_output import MOST, CutError, read_frames
+from validator.fleet.protocol import MOST, CutError, read_frames
 
 contents = st.binary(max_size=6000)
 #: Lines of anything that is not ours.

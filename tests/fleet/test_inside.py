@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator.fleet import inside
-from validator.fleet.job_output import CutError, Ending, read_answer, read_ending, read_frames
+from validator.fleet.protocol import CutError, Ending, read_answer, read_ending, read_frames
 from validator.model.measurement import Unread
 from validator.probe import workers
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.fleet.job_output import CutError
+from validator.fleet.protocol import CutError
 from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from tests.fleet.making import unit
 from validator.fleet.protocol import ATTEMPTS, Unit, array_name
-from validator.model.lock import Lock
-from validator.model.spec import HostClass, ImageSpec, Variant
+from validator.model.spec import HostClass, ImageSpec, Lock, Variant
 from validator.pipeline.fleet import _Image
 from validator.pipeline.publisher import PublishedImage
 

@@ -10,7 +10,7 @@ import pytest
 
 from validator.locks import lock_files
 from validator.locks.lock_files import previous
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 
 NAME = "tf2.21.0-cpu-py312"
 ONE = Lock(NAME, "3.12", "x", (), (Wheel("six", "1.16.0", "a" * 64, "six-1.16.0-py3-none-any.whl", 1),))

@@ -12,7 +12,7 @@ import pytest
 
 from validator.errors import MissingError
 from validator.locks.index import IndexFile, PackageIndex
-from validator.model.lock import Wheel
+from validator.model.spec import Wheel
 from validator.system.package_sources import PackageSources
 
 from .local_index import LINUX, LocalIndex

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from validator.compat.policies import requirements
 from validator.errors import InputError
 from validator.locks import lock_files
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import Choice, ImageSpec, Variant
+from validator.model.spec import Choice, ImageSpec, Lock, Variant, Wheel
 
 SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU)
 ASKED = ("tensorflow-cpu==2.21.0",)

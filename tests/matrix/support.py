@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from validator.matrix.document import MatrixError
 from validator.matrix.load import Matrix, parse_matrix
-from validator.matrix.problems import MatrixError
 
 #: The matrix of this repository.
 FILE = Path(__file__).parents[2] / "matrix.yaml"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
+from validator.matrix.document import MatrixError
 from validator.matrix.images import JUPYTER_PACKAGES
 from validator.matrix.load import Matrix, parse_matrix
-from validator.matrix.problems import MatrixError
 from validator.model.spec import Additions, CheckFile, LocalWheel, Requirements
 
 from .support import GOOD

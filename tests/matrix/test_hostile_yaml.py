@@ -16,9 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.matrix import document
-from validator.matrix.document import MAX_DEPTH, MAX_VALUES
+from validator.matrix.document import MAX_DEPTH, MAX_VALUES, MatrixError
 from validator.matrix.load import parse_matrix
-from validator.matrix.problems import MatrixError
 
 from .support import FILE, GOOD, problems
 

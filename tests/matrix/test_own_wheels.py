@@ -13,11 +13,10 @@ from validator.compat import releases
 from validator.compat.policies import requirements
 from validator.compat.releases import Release
 from validator.errors import InputError, MissingError
+from validator.matrix.document import MatrixError
 from validator.matrix.load import load_matrix, parse_matrix
-from validator.matrix.problems import MatrixError
-from validator.model.lock import OnIndex, Wheel
-from validator.model.spec import ImageSpec
-from validator.supply import own_wheels
+from validator.model.spec import ImageSpec, OnIndex, Wheel
+from validator.supply import release_facts
 from validator.system import package_sources
 
 from ..compat import wheel_files
@@ -39,7 +38,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, index: LocalIndex) ->
     monkeypatch.setenv("VALIDATOR_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(releases, "_OWN", {})
     monkeypatch.setattr(package_sources, "host_sources", lambda: index.sources)
-    own_wheels._index.cache_clear()
+    release_facts._index.cache_clear()
 
 
 def loaded(directory: Path, tensorflow: str, rest: str = "") -> list[ImageSpec]:
@@ -75,7 +74,7 @@ def test_a_path_is_relative_to_the_matrix(
 def test_a_wheel_is_inspected_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made.wheel(tmp_path)
     [first] = loaded(tmp_path, f"./{NAME}")
-    monkeypatch.setattr(own_wheels, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr(release_facts, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
     assert loaded(tmp_path, f"./{NAME}") == [first]
     assert requirements(first)[0].startswith(f"tensorflow @ {NAME}#")
     # The same file elsewhere is the same image, with another place in its lock.

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from validator.errors import EXIT_INPUT, InputError
-from validator.matrix.document import MAX_BYTES
+from validator.matrix.document import MAX_BYTES, MAX_SHOWN, MatrixError
 from validator.matrix.load import load_matrix
-from validator.matrix.problems import MAX_SHOWN, MatrixError
 
 from .support import GOOD, image, problems
 from .wrong_files import HOSTS, IMAGES, SELECTORS, SHAPE, YAML

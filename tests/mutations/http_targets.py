@@ -18,7 +18,7 @@ from validator.errors import ValidatorError
 from validator.locks.index import _parsed, _wheel
 from validator.registry.client import Manifest
 from validator.registry.session import Authorization, FailedRequest, explained
-from validator.supply import debian_packages
+from validator.supply import parts
 from validator.supply.news import _python
 from validator.system import http
 from validator.system.http import HttpFailure, Kind
@@ -198,6 +198,6 @@ def apt_seeds() -> list[bytes]:
 
 def read_apt(data: bytes, _: Path) -> None:
     text = data.decode("utf-8", "replace")
-    for match in debian_packages._URI.finditer(text):
-        debian_packages._name_and_version(match), int(match["size"])
-    debian_packages._source_versions(text)
+    for match in parts._URI.finditer(text):
+        parts._name_and_version(match), int(match["size"])
+    parts._source_versions(text)

@@ -36,19 +36,18 @@ from validator.delivery.choose import TaggedImage
 from validator.engines.docker import containers, images
 from validator.engines.host_reading import Answer, reading_of
 from validator.errors import ValidatorError
-from validator.fleet import job_output, kubernetes, slurm, slurm_client
+from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.kubernetes_nodes import read_node
 from validator.fleet.settings import KubernetesSection
 from validator.model import codec
 from validator.model.codec import DocumentError
-from validator.records.salvage import salvage
+from validator.records.record_files import salvage
 from validator.records.store import Store
 from validator.registry.names import Repository
-from validator.sbom.document import license_of
-from validator.serve.events import Events
-from validator.serve.server import PageServer, _Handler
+from validator.sbom import license_of
+from validator.serve import Events, PageServer, _Handler
 
 from ..assemble import bases
 from ..assemble.wheels import ENVIRONMENT, FILENAME, Archive, described, with_metadata
@@ -100,10 +99,10 @@ def read_job(data: bytes, _: Path) -> None:
     whole = frame("node", parts.get("node", data)) + frame("outside", parts.get("outside", data))
     fault = parts.get("fault", data)
     each(
-        lambda: job_output.read_result(whole + frame("output", output), UNIT, True),
-        lambda: job_output.read_fault(fault),
+        lambda: protocol.read_result(whole + frame("output", output), UNIT, True),
+        lambda: protocol.read_fault(fault),
         lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Answer)),
-        lambda: job_output.read_frames(data, "node"),
+        lambda: protocol.read_frames(data, "node"),
     )
 
 

@@ -17,13 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.attached import BUNDLE, IN_TOTO, BundleError, parse_bundle
-from validator.certify.challenges import read_challenges
+from validator.certify.machine import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
+from validator.certify.signatures import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.statement import NoCertificate, read_statement, statement
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, read_trust_file
+from validator.certify.trust import Party, Signatory, read_trust_file
 from validator.cli.records import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError
@@ -36,7 +35,7 @@ from validator.model.record import BaseOrigin, Record, RecordError, read_record,
 from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
 from validator.pipeline.measuring import record_of_report
-from validator.records import jsonl
+from validator.records import record_files
 from validator.records.comparison import changed_checks, changes
 from validator.records.history import Entry, wrong_time
 from validator.registry.client import ImageConfig, Manifest, Tags
@@ -147,7 +146,7 @@ def _mutate_record(chance: random.Random, data: bytes) -> bytes:
 
 def _read_record(data: bytes, _: Path) -> None:
     stream: io.BufferedReader = io.BufferedReader(io.BytesIO(data))
-    for found in jsonl.read(stream, "records.jsonl", None, jsonl.Limits(1 << 20, 100)):
+    for found in record_files.read(stream, "records.jsonl", None, record_files.Limits(1 << 20, 100)):
         wrong_time(found, NOW)
         Entry.of(found)
         before = _known_record()
@@ -155,7 +154,7 @@ def _read_record(data: bytes, _: Path) -> None:
         _show(records_table([found]))
         _show(record_text(found))
         gather([before, found], NOW)
-        jsonl.write([found], io.StringIO())
+        record_files.write([found], io.StringIO())
         try:
             report = found.read_report()
         except ReportError:

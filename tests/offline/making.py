@@ -27,7 +27,7 @@ from tests.fleet.slurm.python_image import entries
 from validator.assemble.destinations import OciLayout, RegistryDestination
 from validator.assemble.layers import Encoded, Entry, InMemory, encode
 from validator.engines.venv import find_python
-from validator.fleet.job_output import read_frames
+from validator.fleet.protocol import read_frames
 from validator.model.codec import encode as as_json
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.offline.receive import Bundle, File, Image, Volume

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 from validator.fleet.slurm_job import succeeds
 
 from ..loop import tiers

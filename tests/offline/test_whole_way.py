@@ -26,15 +26,14 @@ import pytest
 
 from validator import cli
 from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC
-from validator.certify.registration import BUILDERS, RUNNERS, add, make_own_key
+from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key
 from validator.certify.trust import Trust
 from validator.certify.verify import certificates
-from validator.engines.docker import podman
-from validator.engines.docker.endpoint import connect
-from validator.engines.probe_archive import probe_version
+from validator.engines.docker.endpoint import connect, connect_podman
+from validator.engines.protocol import probe_version
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files
+from validator.model.spec import LABEL_LOCK, LABEL_SPEC
 from validator.pipeline import bundle
 from validator.registry.client import Registry
 from validator.registry.names import Repository
@@ -223,7 +222,7 @@ def _gpus_of(way: str, machine: Path) -> contextlib.AbstractContextManager[None]
     if way not in ("docker", "podman"):
         return contextlib.nullcontext()
     try:
-        endpoint = podman.connect() if way == "podman" else connect()
+        endpoint = connect_podman() if way == "podman" else connect()
     except MissingError as error:
         pytest.skip(str(error))
     if cdi.offers_gpus(endpoint.client):

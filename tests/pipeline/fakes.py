@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from validator.assemble.progress import Progress
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import ValidatorError
-from validator.model.lock import Lock
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.report import COMPUTING_CHECKS
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
+from validator.system.processes import Progress
 
 from ..support import said
 

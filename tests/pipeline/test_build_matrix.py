@@ -12,16 +12,14 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.progress import Progress
 from validator.cli.progress import sentence, totals
 from validator.compat.policies import requirements
 from validator.engines.protocol import Built, Engine, ProbeRequest
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import lock_files
-from validator.model.lock import Lock, Wheel
 from validator.model.measurement import Unread
 from validator.model.record import Verdict
-from validator.model.spec import Choice, HostClass, ImageSpec, Variant
+from validator.model.spec import Choice, HostClass, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline import build_matrix as build_matrix_module
 from validator.pipeline.build_matrix import build_matrix
@@ -30,6 +28,7 @@ from validator.records.store import Store
 from validator.system import processes
 from validator.system.package_sources import PackageSources
 from validator.system.pools import stuck_threads
+from validator.system.processes import Progress
 from validator.versions import ComputeCapability, DriverRelease
 
 from .fakes import H100, NO_GPU, FakeEngine, outside_of, report

@@ -26,12 +26,10 @@ from typing import Any
 import pytest
 
 from validator.assemble.destinations import OciLayout
-from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC
 from validator.cli.planning import images_of, locks_of
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.codec import convert
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec
+from validator.model.spec import LABEL_LOCK, LABEL_SPEC, ImageSpec, Lock
 from validator.offline.receive import receive
 from validator.pipeline import bundle
 from validator.pipeline.bundle import BundledImage, Request, own_wheel, write_bundle

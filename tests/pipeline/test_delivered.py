@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from validator.certify.acceptance import NotCertifiable, believed, check_record
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import TrustFile
 from validator.engines.protocol import ProbeRequest
 from validator.fleet.inside import frame
 from validator.model.codec import encode, now_utc

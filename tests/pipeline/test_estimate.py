@@ -7,9 +7,8 @@ from pathlib import Path
 
 from validator.locks import lock_files
 from validator.locks.lock_files import LockDirectory
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec
-from validator.pipeline.opened_engine import Estimate, estimate
+from validator.model.spec import ImageSpec, Lock
+from validator.pipeline.makers import Estimate, estimate
 
 from .test_build_matrix import OTHER, SPEC, write_lock
 

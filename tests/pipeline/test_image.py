@@ -9,8 +9,7 @@ import pytest
 
 from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError, ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant
 from validator.pipeline.build_matrix import build, publish
 from validator.pipeline.publisher import PublishedImage, RefusedError
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.progress import Progress
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
@@ -20,6 +19,7 @@ from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Runner, Status
 from validator.records.store import Store
 from validator.system.package_sources import PackageSources
+from validator.system.processes import Progress
 
 from .fakes import H100, FakeEngine, outside_of, report
 from .test_build_matrix import SPEC, write_lock

@@ -10,16 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.wheels import Wheelhouse
+from validator.assemble.wheels import Wheelhouse, ensure_lock
 from validator.cli import planning
 from validator.compat import releases
 from validator.compat.policies import requirements
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory, mismatches, parse, path_of, render
 from validator.locks.resolve import PLATFORM
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import ImageSpec
-from validator.pipeline.locking import ensure_lock
+from validator.model.spec import ImageSpec, Lock, Wheel
 from validator.system import package_sources
 from validator.system.http import basic
 from validator.system.package_sources import PackageSources

@@ -16,20 +16,17 @@ from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Assembler
 from validator.assemble.layers import Encoded, Write
-from validator.assemble.progress import Progress
 from validator.certify import signatures
 from validator.certify.provenance import Inputs, Provenance, Refusal
 from validator.certify.signatures import Signer
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party, TrustFile
+from validator.certify.trust import Party, Signatory, TrustFile
 from validator.cli.progress import totals
 from validator.engines.protocol import Built, ImageEngine
 from validator.engines.venv import VenvEngine
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
-from validator.model.lock import Lock
 from validator.model.record import BaseOrigin, Verdict
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock
 from validator.pipeline import publisher as publishing
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
@@ -38,6 +35,7 @@ from validator.records.store import Store
 from validator.registry.client import Registry
 from validator.registry.names import Repository, tag_of
 from validator.system.package_sources import PackageSources
+from validator.system.processes import Progress
 
 from .fakes import FakeEngine, report
 from .test_build_matrix import OTHER, SPEC, write_lock

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from validator.errors import BuildError
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import ImageSpec, Variant
-from validator.pipeline.opened_engine import refuse_too_large
+from validator.model.spec import ImageSpec, Lock, Variant, Wheel
+from validator.pipeline.makers import refuse_too_large
 
 SPEC = ImageSpec("2.21.0", "3.12", Variant.CPU, max_size=500_000_000)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import local_host_facts, probe_archive, probe_checks, probe_version
+from validator.engines.protocol import local_host_facts, probe_archive, probe_checks, probe_version
 from validator.model.report import read_report
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +27,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_same_bytes_in_another_process_time_zone_and_locale() -> None:
     program = (
-        "import sys; from validator.engines.probe_archive import probe_archive;"
+        "import sys; from validator.engines.protocol import probe_archive;"
         "sys.stdout.buffer.write(probe_archive())"
     )
     environment = {
@@ -60,7 +60,7 @@ def test_the_archive_has_only_the_sources() -> None:
 
 @pytest.mark.parametrize("name", ["validator/probe/cli.py", "validator/problems.json"])
 def test_a_changed_source_changes_the_version(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from validator.engines import probe_archive as module
+    from validator.engines import protocol as module
 
     before = probe_version()
     sources = module._sources()

@@ -12,7 +12,7 @@ import pytest
 from validator.probe import tensorflow_devices
 from validator.probe.check import FULL, Check, Context, Result
 from validator.probe.check import check as make_check
-from validator.probe.checks import compute, data, devices, layers, libraries, packages, xla_programs
+from validator.probe.checks import compute, data, environment, layers, libraries, packages, xla_programs
 from validator.probe.child import EXCEPTION, SIGNAL, Answer, Failure
 from validator.probe.collectors import loader
 
@@ -39,11 +39,11 @@ def test_a_full_check_is_not_required_and_can_not_be() -> None:
 
 
 def test_driver_passes_if_all_parts_agree(gpu_facts: dict[str, Any]) -> None:
-    assert devices.driver.run(Context(gpu_facts)).outcome == "pass"
+    assert environment.driver.run(Context(gpu_facts)).outcome == "pass"
 
 
 def test_driver_is_skipped_without_any_trace_of_one(facts: dict[str, Any]) -> None:
-    assert devices.driver.run(Context(facts)).outcome == "skip"
+    assert environment.driver.run(Context(facts)).outcome == "skip"
 
 
 @pytest.mark.parametrize("code", [34, 100])
@@ -53,7 +53,7 @@ def test_a_stub_or_no_device_on_a_machine_without_a_gpu_is_not_a_fault(
     context = changed(
         facts, cuda__code=code, cuda__path="/usr/lib/libcuda.so", cuda__error=f"cuInit: ({code})"
     )
-    assert devices.driver.run(context).outcome == "skip"
+    assert environment.driver.run(context).outcome == "skip"
 
 
 @pytest.mark.parametrize(
@@ -73,13 +73,13 @@ def test_a_stub_or_no_device_on_a_machine_without_a_gpu_is_not_a_fault(
     ],
 )
 def test_driver_names_the_contradictions(host: dict[str, Any], said: str, gpu_facts: dict[str, Any]) -> None:
-    result = devices.driver.run(changed(gpu_facts, **host))
+    result = environment.driver.run(changed(gpu_facts, **host))
     assert result.outcome == "fail"
     assert said in result.sentence
 
 
 def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
-    assert devices.gpu_device_nodes.run(Context(gpu_facts)).outcome == "pass"
+    assert environment.gpu_device_nodes.run(Context(gpu_facts)).outcome == "pass"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_device_nodes(gpu_facts: dict[str, Any]) -> None:
 )
 def test_wrong_device_nodes_fail(node: dict[str, Any], said: str, gpu_facts: dict[str, Any]) -> None:
     gpu_facts["host"]["device_nodes"][0].update(node)
-    result = devices.gpu_device_nodes.run(Context(gpu_facts))
+    result = environment.gpu_device_nodes.run(Context(gpu_facts))
     assert result.outcome == "fail"
     assert said in result.sentence
 
@@ -101,14 +101,14 @@ def test_wrong_device_nodes_fail(node: dict[str, Any], said: str, gpu_facts: dic
 def test_device_nodes_with_unknown_registration_are_accepted(gpu_facts: dict[str, Any]) -> None:
     for node in gpu_facts["host"]["device_nodes"]:
         node["registered"] = None
-    assert devices.gpu_device_nodes.run(Context(gpu_facts)).outcome == "pass"
+    assert environment.gpu_device_nodes.run(Context(gpu_facts)).outcome == "pass"
 
 
 def test_wsl_has_one_device(gpu_facts: dict[str, Any]) -> None:
     context = changed(gpu_facts, wsl=True)
-    assert devices.gpu_device_nodes.run(context).sentence == "/dev/dxg is missing"
+    assert environment.gpu_device_nodes.run(context).sentence == "/dev/dxg is missing"
     gpu_facts["host"]["device_nodes"][0]["path"] = "/dev/dxg"
-    assert devices.gpu_device_nodes.run(context).outcome == "pass"
+    assert environment.gpu_device_nodes.run(context).outcome == "pass"
 
 
 @pytest.mark.parametrize(("gpus", "reason"), [(0, {"code": "no_gpu"}), (1, None)])
@@ -141,7 +141,7 @@ def test_checks_that_compute_use_the_cpu_only_where_the_lock_has_no_cuda(
 
 def test_a_gpu_with_only_a_device_file_counts(facts: dict[str, Any]) -> None:
     facts["host"]["device_nodes"] = [{"path": "/dev/nvidia0"}, {"path": "/dev/nvidiactl"}]
-    assert devices.gpu_device_nodes.unmet(Context(facts)) is None
+    assert environment.gpu_device_nodes.unmet(Context(facts)) is None
 
 
 def test_lock_match(facts: dict[str, Any]) -> None:

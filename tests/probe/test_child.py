@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 from validator.probe import child
 from validator.probe.tensorflow_devices import telling_line
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from validator.probe import comparison, stages
+from validator.probe import stages, training
 from validator.probe.check import ERROR, FAIL, PASS, Check, Context, Result
 from validator.probe.checks import compute
-from validator.probe.comparison import FLOAT32, FULL_FLOAT32, TF32, tolerance
+from validator.probe.training import FLOAT32, FULL_FLOAT32, TF32, tolerance
 from validator.problems import problem, statement
 
 REFUSED = "InternalError: Autotuner could not find any supported configs for HLO"
@@ -68,7 +68,7 @@ def check(device: Device, default: Result, again: Callable[[], Result]) -> tuple
         seen.append(device.tf32)
         return again()
 
-    return comparison.also_in_float32(Context({}, tensorflow=device), CODE, default, run), seen
+    return training.also_in_float32(Context({}, tensorflow=device), CODE, default, run), seen
 
 
 @pytest.mark.parametrize(("again", "error"), [(failed, REFUSED), (raised, "RuntimeError: it does not work")])
@@ -86,7 +86,7 @@ def test_a_bug_of_the_probe_in_full_float32_is_an_error_and_no_limit() -> None:
     device = Device((9, 0))
 
     def run(context: Context) -> Result:
-        return comparison.also_in_float32(context, CODE, passed(), mistaken)
+        return training.also_in_float32(context, CODE, passed(), mistaken)
 
     result = stages.answer(Check("a_check", "Is it?", "tensorflow", run, 1.0), Context({}, tensorflow=device))
     assert (result.outcome, result.problems, device.tf32) == (ERROR, [], True)
@@ -113,20 +113,20 @@ def test_what_passes_in_both_has_no_limit() -> None:
 @pytest.mark.parametrize("capability", [None, (7, 5), (7, 0)])
 def test_without_tensorfloat_32_the_default_runs_once(capability: tuple[int, int] | None) -> None:
     device = Device(capability)
-    assert comparison.precision(device) == FLOAT32
+    assert training.precision(device) == FLOAT32
     assert check(device, passed(), failed) == (passed(), [])
 
 
 def test_the_variable_that_turns_it_off_for_every_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert comparison.precision(Device((9, 0))) == TF32
+    assert training.precision(Device((9, 0))) == TF32
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", "0")
-    assert comparison.precision(Device((9, 0))) == FLOAT32
+    assert training.precision(Device((9, 0))) == FLOAT32
 
 
 def test_the_result_is_told_before_full_float32_is_tried() -> None:
     told: list[dict[str, Any]] = []
     context = Context({}, tensorflow=Device((9, 0)), tell=lambda event, **fields: told.append(fields))
-    comparison.also_in_float32(context, CODE, passed(), passed)
+    training.also_in_float32(context, CODE, passed(), passed)
     assert told == [
         {
             "outcome": PASS,
@@ -143,9 +143,9 @@ def test_without_a_result_nothing_was_compared() -> None:
     with pytest.raises(ValueError):
         compute.judge_gpu_compute(evidence)
     with pytest.raises(ValueError):
-        comparison.worst_of_all([])
+        training.worst_of_all([])
     with pytest.raises(ValueError):
-        comparison.worst_of_all([{"error": None, "results": []}])
+        training.worst_of_all([{"error": None, "results": []}])
 
 
 #: What was measured on an H200 (the report in tests/corpus) and on a CPU, as the largest of each kind.

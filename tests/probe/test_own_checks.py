@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from validator.engines.probe_archive import (
+from validator.engines.protocol import (
     probe_archive,
     probe_request,
     probe_version,

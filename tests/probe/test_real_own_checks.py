@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive, read_files
+from validator.engines.protocol import probe_archive, read_files
 from validator.model.report import CheckOutcome, CheckResult
 
 from .environments import AS_BUILT_2_21, tensorflow_environment

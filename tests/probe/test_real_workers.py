@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 from validator.model.report import CheckOutcome, CheckResult, read_report
 
 from .environments import AS_BUILT_2_21, tensorflow_environment

@@ -15,7 +15,7 @@ from validator.model.report import report_of
 from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
 from validator.probe import cli as probe_report
 from validator.probe.check import Context, Result
-from validator.probe.checks import CHECKS, compute, devices, environment, libraries, packages
+from validator.probe.checks import CHECKS, compute, environment, libraries, packages
 from validator.probe.child import Answer
 from validator.probe.collectors import installed, loader
 from validator.probe.collectors.xla import Search
@@ -53,12 +53,12 @@ class Machine:
 
 def _driver(machine: Machine) -> Result:
     machine.facts["host"]["kernel_driver"] = "550.54.14"
-    return devices.driver.run(Context(machine.facts))
+    return environment.driver.run(Context(machine.facts))
 
 
 def _gpu_device_nodes(machine: Machine) -> Result:
     machine.facts["host"]["device_nodes"][0].update(opens=False, error="Permission denied")
-    return devices.gpu_device_nodes.run(Context(machine.facts))
+    return environment.gpu_device_nodes.run(Context(machine.facts))
 
 
 def _environment(machine: Machine) -> Result:
@@ -170,7 +170,7 @@ def _of(check: str, *path: str | int, **changes: Any) -> Callable[[Machine], Res
 
 def _gpu_health(machine: Machine) -> Result:
     machine.facts["health"] = evidence("gpu_health", "gpus", 0, xids=[79])
-    return devices.gpu_health.run(Context(machine.facts))
+    return environment.gpu_health.run(Context(machine.facts))
 
 
 AUTOTUNING = (

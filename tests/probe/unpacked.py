@@ -6,7 +6,7 @@ import io
 import zipfile
 from pathlib import Path
 
-from validator.engines.probe_archive import probe_archive
+from validator.engines.protocol import probe_archive
 
 
 def unpacked_probe(directory: Path) -> Path:

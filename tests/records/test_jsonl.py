@@ -9,19 +9,19 @@ import pytest
 from validator.errors import InputError
 from validator.model import codec
 from validator.model.record import Record
-from validator.records import jsonl
+from validator.records import record_files
 
 from .values import record
 
 
 def written(*records: Record) -> bytes:
     stream = io.StringIO()
-    jsonl.write(records, stream)
+    record_files.write(records, stream)
     return stream.getvalue().encode()
 
 
 def read(content: bytes) -> list[Record]:
-    return list(jsonl.read(io.BufferedReader(io.BytesIO(content)), "records.jsonl"))
+    return list(record_files.read(io.BufferedReader(io.BytesIO(content)), "records.jsonl"))
 
 
 def test_written_records_are_read_back() -> None:
@@ -78,8 +78,8 @@ def test_a_record_that_could_not_be_shown_is_rejected(change: dict[str, object])
 
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     stream: io.BufferedReader = io.BufferedReader(io.BytesIO(b"x" * 20_000), 1000)
-    monkeypatch.setattr(jsonl, "LARGEST", 1000)
+    monkeypatch.setattr(record_files, "LARGEST", 1000)
     monkeypatch.setattr(codec, "LARGEST", 1000)
     with pytest.raises(InputError, match=r"records\.jsonl:1: it is larger than"):
-        list(jsonl.read(stream, "records.jsonl"))
+        list(record_files.read(stream, "records.jsonl"))
     assert stream.tell() == 1001

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from validator.model.record import Verdict, read_record
 from validator.model.verdict import judge
-from validator.records import jsonl
+from validator.records import record_files
 from validator.records.store import Store
 
 from ..certify.measuring import outside_of
@@ -36,7 +36,7 @@ def test_they_keep_their_ids_and_every_byte() -> None:
 
 
 def test_a_store_keeps_them_under_their_ids(tmp_path: Path) -> None:
-    records = list(jsonl.read_file(KEPT))
+    records = list(record_files.read_file(KEPT))
     with Store(str(tmp_path / "records.db")) as store:
         assert store.add_all(records) == len(IDS)
         assert {identifier: store.get(identifier) for identifier in IDS} == dict(

@@ -13,7 +13,7 @@ import pytest
 
 from validator.errors import InputError
 from validator.model.record import Record
-from validator.records.salvage import salvage
+from validator.records.record_files import salvage
 from validator.records.store import Store
 
 from .values import record

@@ -13,7 +13,7 @@ from validator.model.measurement import GpuIdentity, Measurement, Outside, state
 from validator.model.record import Record, Verdict
 from validator.model.report import COMPUTING_CHECKS, Report, report_of
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
-from validator.records import jsonl
+from validator.records import record_files
 
 from ..support import said
 
@@ -108,5 +108,5 @@ def proven(made: Record, *gpus: dict[str, str]) -> Record:
 def lines(*records: Record) -> bytes:
     """Return records as JSON Lines."""
     stream = io.StringIO()
-    jsonl.write(records, stream)
+    record_files.write(records, stream)
     return stream.getvalue().encode()

@@ -13,8 +13,8 @@ import pytest
 from validator.errors import MissingError, ValidatorError
 from validator.registry import session as session_module
 from validator.registry.client import ConcurrentChangeError, Registry
-from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
+from validator.registry.session import AlteredError
 
 from .hostile import HostileRegistry, running_hostile_registry
 from .images import push_image, push_index

@@ -15,8 +15,8 @@ from validator.errors import MissingError, ValidatorError
 from validator.registry import blobs as upload_module
 from validator.registry import session as session_module
 from validator.registry.blobs import Blobs, Known, Write
-from validator.registry.errors import AlteredError
 from validator.registry.names import Repository
+from validator.registry.session import AlteredError
 
 from .strict import FORGET, StrictRegistry, running_strict_registry
 

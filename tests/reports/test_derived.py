@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 from validator.reports.diagnosis import Changes, derived_text, packages_changed
 
 LOCK = Lock(

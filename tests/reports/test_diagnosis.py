@@ -24,10 +24,10 @@ from validator.model.prediction import (
     decide,
 )
 from validator.reports.diagnosis import WIDTH, text
-from validator.reports.diagnosis_words import MISSING
 from validator.reports.issue import markdown
 from validator.reports.overview import overview
 from validator.reports.page.site import ENTRY, site
+from validator.reports.printable import MISSING
 from validator.resources import shipped_matrix
 
 from ..commands import ROOT, run

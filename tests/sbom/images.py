@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import date
 
 from validator.assemble.base_finder import BaseContents, SystemPackage
-from validator.model.lock import Lock, Wheel
+from validator.model.spec import Lock, Wheel
 
 NAME = "tf2.21.0-cpu-py311"
 WHEELS = (

@@ -9,12 +9,12 @@ import pytest
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
+from validator import sbom as module
 from validator.assemble.base_finder import BaseContents, contents_of_suite
 from validator.errors import InputError
 from validator.locks.lock_files import parse
 from validator.resources import images_directory
-from validator.sbom import document as module
-from validator.sbom.document import document, render
+from validator.sbom import document, render
 
 from .images import BASE, LOCK
 

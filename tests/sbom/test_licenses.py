@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cyclonedx.spdx import is_supported_id
 
-from validator.sbom.document import CLASSIFIERS, declared_licenses, document_of_lock, license_of
+from validator.sbom import CLASSIFIERS, declared_licenses, document_of_lock, license_of
 
 from .images import BASE, LOCK
 

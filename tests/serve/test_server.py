@@ -15,8 +15,7 @@ import pytest
 
 from validator.errors import InputError, MissingError
 from validator.model.codec import RunProgress
-from validator.serve.events import Events
-from validator.serve.server import PageServer, Watch
+from validator.serve import Events, PageServer, Watch
 
 INDEX = b"<!doctype html><title>page</title>"
 
@@ -225,7 +224,7 @@ def test_a_request_has_one_deadline_however_often_it_sends_something(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A limit for each read would begin again with every byte."""
-    monkeypatch.setattr("validator.serve.server._PATIENCE_S", 0.5)
+    monkeypatch.setattr("validator.serve._PATIENCE_S", 0.5)
     with socket.create_connection(("127.0.0.1", port(server))) as slow:
         slow.settimeout(0.05)
         slow.sendall(b"GET / HTTP/1.1\r\n")
@@ -244,7 +243,7 @@ def test_a_request_has_one_deadline_however_often_it_sends_something(
 def test_one_client_leaves_connections_for_others(
     server: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("validator.serve.server._OF_ONE_ADDRESS", 3)
+    monkeypatch.setattr("validator.serve._OF_ONE_ADDRESS", 3)
     with contextlib.ExitStack() as stack:
         for _ in range(3):
             held = stack.enter_context(socket.create_connection(("127.0.0.1", port(server))))

@@ -15,8 +15,8 @@ from validator.compat.kernels import targets_gpu
 from validator.errors import InputError, MissingError
 from validator.model.prediction import Outcome
 from validator.model.spec import Choice
-from validator.supply import own_wheels
-from validator.supply.own_wheels import inspected, known_as_release, name_of, wheel_at
+from validator.supply import release_facts
+from validator.supply.release_facts import inspected, known_as_release, name_of, wheel_at
 from validator.versions import ComputeCapability, release_range
 
 from ..compat import wheel_files as made
@@ -134,7 +134,7 @@ def test_a_local_version_keeps_its_name(wheel: Callable[..., Path]) -> None:
 def test_a_wheel_is_read_once(wheel: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     path = wheel()
     first = inspected(wheel_at(path), say)
-    monkeypatch.setattr(own_wheels, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
+    monkeypatch.setattr(release_facts, "inspect_tensorflow", lambda *_, **__: pytest.fail("read again"))
     renamed = path.rename(path.with_name(NAME.replace("linux", "manylinux_2_27")))
     again = inspected(wheel_at(renamed), say)
     assert again["wheel"]["file"] == renamed.name

@@ -15,7 +15,7 @@ from validator.assemble.base_finder import pinned_bases
 from validator.assemble.bootstrap import DebianLock, DebianPackage, lock_path, read_lock
 from validator.assemble.layer_table import SharedRow, read_rows, write_rows
 from validator.errors import MissingError
-from validator.supply import debian_packages, parts, python_packages, release_facts
+from validator.supply import parts, python_packages, release_facts
 
 from ..loop import tiers
 
@@ -147,7 +147,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in (program, cache):
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(debian_packages, "KEYRING", printed)
+    monkeypatch.setattr(parts, "KEYRING", printed)
     monkeypatch.setattr(bootstrap, "HELPER", program)
     monkeypatch.setattr(
         bootstrap,
@@ -160,7 +160,7 @@ def apt_get(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_apt_resolves_the_packages_of_a_suite(apt_get: Path, tmp_path: Path) -> None:
-    lock = debian_packages.resolved("trixie", bootstrap.apt_sources())
+    lock = parts.debian_lock("trixie", bootstrap.apt_sources())
     assert lock.packages == (
         DebianPackage("aa", "1.0+b1", "debian/pool/main/a/aa/aa_1.0+b1_amd64.deb", 11, HASH, "1.0"),
         DebianPackage(
@@ -183,42 +183,42 @@ def _written(directory: Path, lock: DebianLock) -> Path:
 def test_a_package_from_elsewhere_is_refused(apt_get: Path) -> None:
     apt_get.write_text(URIS.replace("mirror.invalid/security", "elsewhere.invalid"))
     with pytest.raises(MissingError, match="download zz from outside Debian's archives"):
-        debian_packages.resolved("trixie", bootstrap.apt_sources())
+        parts.debian_lock("trixie", bootstrap.apt_sources())
 
 
 def test_an_unreachable_mirror_is_an_error(apt_get: Path, tmp_path: Path) -> None:
     (tmp_path / "offline").touch()
     with pytest.raises(MissingError, match="apt can't resolve the packages of Debian bookworm"):
-        debian_packages.refreshed(ROOT)
+        parts.debian_locks(ROOT)
 
 
 def test_without_debian_s_keys_nothing_is_resolved(
     apt_get: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(debian_packages, "KEYRING", tmp_path / "missing.gpg")
+    monkeypatch.setattr(parts, "KEYRING", tmp_path / "missing.gpg")
     with pytest.raises(MissingError, match="Debian's archive keys are missing"):
-        debian_packages.refreshed(ROOT)
+        parts.debian_locks(ROOT)
 
 
 @pytest.mark.parametrize(("there", "kept"), [(True, True), (False, False)])
 def test_a_lock_whose_packages_are_still_there_is_kept_on_request(
     apt_get: Path, monkeypatch: pytest.MonkeyPatch, there: bool, kept: bool
 ) -> None:
-    monkeypatch.setattr(debian_packages, "available", lambda *_: there)
-    for path, text in debian_packages.refreshed(ROOT, only_if_gone=True).items():
+    monkeypatch.setattr(parts, "available", lambda *_: there)
+    for path, text in parts.debian_locks(ROOT, only_if_gone=True).items():
         assert (text == (ROOT / path).read_text()) is kept
-    for path, text in debian_packages.refreshed(ROOT).items():
+    for path, text in parts.debian_locks(ROOT).items():
         assert text != (ROOT / path).read_text()
 
 
 def test_the_same_packages_are_not_a_difference(apt_get: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     locks = {suite: read_lock(suite) for suite in ("bookworm", "trixie")}
     later = {suite: dataclasses.replace(lock, snapshot="20990101T000000Z") for suite, lock in locks.items()}
-    monkeypatch.setattr(debian_packages, "resolved", lambda suite, sources: later[suite])
-    for path, text in debian_packages.refreshed(ROOT).items():
+    monkeypatch.setattr(parts, "debian_lock", lambda suite, sources: later[suite])
+    for path, text in parts.debian_locks(ROOT).items():
         assert text == (ROOT / path).read_text()
 
 
 def test_the_versions_of_a_debian_lock_are_read() -> None:
-    found = debian_packages.versions(lock_path("trixie").read_text())
+    found = parts.debian_versions(lock_path("trixie").read_text())
     assert found["libc6"].startswith("2.41")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from validator.compat import freshness, releases
+from validator.compat import facts, releases
 from validator.errors import InputError, MissingError
 from validator.supply import release_facts
 from validator.supply.news import STABLE, Asked
@@ -226,8 +226,8 @@ def test_an_installed_package_is_not_changed(index: LocalIndex, tmp_path: Path) 
 
 
 def test_without_news_nothing_changes_but_the_date_of_old_facts(index: LocalIndex) -> None:
-    assert refreshed(index, today=freshness.read_on() + datetime.timedelta(days=29)) == ({}, ())
-    later = freshness.read_on() + datetime.timedelta(days=30)
+    assert refreshed(index, today=facts.read_on() + datetime.timedelta(days=29)) == ({}, ())
+    later = facts.read_on() + datetime.timedelta(days=30)
     files, lines = refreshed(index, today=later)
     assert set(files) == {f"{DATA}/wheels.yaml"}
     assert {row["read"] for row in rows(files, "wheels", "cudnn")} == {later.isoformat()}
@@ -266,7 +266,7 @@ def test_a_cuda_release_without_a_component_is_an_error(index: LocalIndex) -> No
 
 def test_a_candidate_is_written_on_request(index: LocalIndex, steps: list[tuple[str, ...]]) -> None:
     index.add_tensorflow("2.99.0rc1", "3.11")
-    assert refreshed(index, today=freshness.read_on()) == ({}, ())
+    assert refreshed(index, today=facts.read_on()) == ({}, ())
     files, lines = refreshed(index, Asked(candidates=True))
     assert rows(files, "tensorflow", "releases")[-1]["version"] == "2.99.0rc1"
     assert lines[0] == "TensorFlow 2.99.0rc1: new on the package index"

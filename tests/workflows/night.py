@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from validator.answers.table import SYSTEMS, make_table
-from validator.certify.challenges import Challenge, new_challenge
+from validator.certify.machine import Challenge, new_challenge
 from validator.model.codec import format_timestamp
 from validator.model.record import Record
-from validator.records import jsonl
+from validator.records import record_files
 from validator.reports.page.answers import digest
 
 from . import expressions
@@ -107,7 +107,7 @@ class Night:
             artifact = self.artifacts / f"records-{cell}"
             artifact.mkdir()
             with open(artifact / "records.jsonl", "w", encoding="utf-8") as stream:
-                jsonl.write(deliver(made), stream)
+                record_files.write(deliver(made), stream)
         for name in ("cells", "part-1"):
             (directory / f"{name}.json").write_text(json.dumps(cells))
         sums = subprocess.run(["sha256sum", "cells.json", "part-1.json"], cwd=directory, capture_output=True)

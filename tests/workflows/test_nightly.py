@@ -21,19 +21,17 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
-from validator.certify.challenges import Challenge, new_challenge
-from validator.certify.registration import entry_line
+from validator.certify.machine import Challenge, entry_line, new_challenge
 from validator.certify.signatures import make_key_pair
-from validator.certify.trust import Signatory
-from validator.certify.trust_file import Party
+from validator.certify.trust import Party, Signatory
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict
-from validator.pipeline.opened_engine import ImageSettings, assembler
-from validator.records import jsonl
+from validator.model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
+from validator.pipeline.makers import ImageSettings, assembler
+from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import host_sources
@@ -178,7 +176,7 @@ def logs(night: Night) -> str:
 
 def records(night: Night) -> list[Record]:
     with open(night.artifacts / "records" / "records.jsonl", "rb") as stream:
-        return list(jsonl.read(stream, "records"))
+        return list(record_files.read(stream, "records"))
 
 
 def text_of(page: Path) -> str:

@@ -16,8 +16,8 @@ import pytest
 
 from validator.model.codec import encode
 from validator.model.record import Record, Verdict
-from validator.records import jsonl
-from validator.records.jsonl import RefusedArtifact
+from validator.records import record_files
+from validator.records.record_files import RefusedArtifact
 
 from ..commands import ROOT
 from ..docs.console import SHIM, run_answering
@@ -66,7 +66,7 @@ class Workspace:
         path = self.directory / "night" / place
         path.parent.mkdir(parents=True, exist_ok=True)
         text = io.StringIO()
-        jsonl.write(records, text)
+        record_files.write(records, text)
         path.write_text(text.getvalue())
 
 
@@ -327,7 +327,7 @@ def test_nothing_is_fetched_if_records_are_in_a_database(workspace: Workspace) -
 
 def merged(workspace: Workspace) -> set[str]:
     with open(workspace.directory / "night/merged/records.jsonl", "rb") as stream:
-        return {record.cell for record in jsonl.read(stream, "records.jsonl")}
+        return {record.cell for record in record_files.read(stream, "records.jsonl")}
 
 
 def test_old_and_new_records_are_merged_and_missing_ones_reported(workspace: Workspace) -> None:
@@ -384,7 +384,7 @@ def test_an_old_record_from_the_future_does_not_stop_the_night(workspace: Worksp
     done = workspace.run("merge")
     assert done.returncode == 0, done.stderr
     with open(workspace.directory / "night/merged/records.jsonl", "rb") as stream:
-        assert odd in jsonl.read(stream, "records.jsonl")
+        assert odd in record_files.read(stream, "records.jsonl")
     assert told(workspace, odd, cell(Verdict.FAILED, 1)).issues == []
 
 

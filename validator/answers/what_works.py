@@ -33,7 +33,7 @@ from ..model.prediction import (
     Outcome,
 )
 from ..model.spec import host_identifier
-from ..reports.diagnosis_words import fact_names
+from ..reports.printable import fact_names
 from ..versions import CudaVersion, DriverRelease, Version, minor_in
 from .browser import rejecting
 from .ways import (

@@ -23,6 +23,7 @@ from ..model.spec import ImageSpec
 from ..registry.names import Repository
 from ..resources import images_directory, refresh_hint
 from ..system.files import cache_directory, full_disk_named, read_text
+from ..system.processes import Progress
 from ..system.runs import temporary_directory
 from . import bootstrap
 from .base import (
@@ -40,7 +41,6 @@ from .base import (
 )
 from .bootstrap import DebianLock, read_lock, usual_source_version
 from .layer_table import LayerTable
-from .progress import Progress
 
 # Read and write images/bases.yaml, which pins the default base image for each Python by digest.
 

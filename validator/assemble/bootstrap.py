@@ -20,11 +20,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 from ..errors import BuildError, InputError, MissingError
+from ..model.spec import PROJECT
 from ..resources import images_directory, refresh_hint
 from ..system import processes
 from ..system.files import full_disk, full_disk_named, says_full_disk
-from . import image_names
-from .progress import Progress
+from ..system.processes import Progress
 
 logger = logging.getLogger(__name__)
 
@@ -327,7 +327,7 @@ def digest(suite: str, packages: Sequence[str] = ()) -> str:
 
 def tag(suite: str) -> str:
     """Return the image name of a suite's base, which depends on its packages and the recipe."""
-    return f"{image_names.PROJECT}-base:{suite}-{digest(suite)[:12]}"
+    return f"{PROJECT}-base:{suite}-{digest(suite)[:12]}"
 
 
 def origin(suite: str, packages: Sequence[str] = ()) -> str:

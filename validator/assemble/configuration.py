@@ -18,11 +18,25 @@ from ..compat import drivers, gpus
 from ..compat.facts import UnknownRelease
 from ..compat.kernels import kernels
 from ..compat.releases import Target
-from ..model.lock import Lock
-from ..model.spec import ImageSpec, Variant
+from ..model.spec import (
+    LABEL_BASE,
+    LABEL_CUDA,
+    LABEL_CUDNN,
+    LABEL_DRIVER,
+    LABEL_LOCK,
+    LABEL_PTX,
+    LABEL_PYTHON,
+    LABEL_RECIPE,
+    LABEL_SASS,
+    LABEL_SPEC,
+    LABEL_TENSORFLOW,
+    PROJECT,
+    ImageSpec,
+    Lock,
+    Variant,
+)
 from ..registry.client import Registry
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
-from . import image_names
 from .base import Base
 from .install import merged
 from .layers import Entry, InMemory, LayerSource
@@ -133,14 +147,13 @@ _SOURCES = (
     "__init__.py", "conditions.py", "errors.py", "problems.py", "problems.json", "resources.py",
     "version_numbers.py", "versions.py",
     "_vendor/**/*.py", "_vendor/packaging/LICENSE*",
-    "assemble/__init__.py", "assemble/progress.py",
     "compat/*.py", "compat/data/compiled.json",
     "diagnosis/**/*.py", "diagnosis/data/compiled.json",
     "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",
-    "engines/__init__.py", "engines/protocol.py", "engines/probe_archive.py",
+    "engines/__init__.py", "engines/protocol.py",
     "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
-    "reports/__init__.py", "reports/diagnosis.py", "reports/diagnosis_words.py", "reports/issue.py",
-    "reports/printable.py", "reports/templates/diagnosis.html.j2",
+    "reports/__init__.py", "reports/diagnosis.py", "reports/printable.py", "reports/issue.py",
+    "reports/templates/diagnosis.html.j2",
     "system/__init__.py", "system/files.py", "system/orphans.py", "system/processes.py",
     "system/runs.py",
 )  # fmt: skip
@@ -200,21 +213,21 @@ def labels(spec: ImageSpec, lock: Lock, base: Base, recipe: str) -> dict[str, st
         "org.opencontainers.image.description": ", ".join(parts),
         "org.opencontainers.image.version": spec.tensorflow,
         "org.opencontainers.image.base.name": base.name,
-        image_names.LABEL_SPEC: spec.identifier,
-        image_names.LABEL_LOCK: lock.digest,
-        image_names.LABEL_BASE: base.origin,
-        image_names.LABEL_RECIPE: recipe,
-        image_names.LABEL_TENSORFLOW: spec.tensorflow,
-        image_names.LABEL_PYTHON: spec.python,
+        LABEL_SPEC: spec.identifier,
+        LABEL_LOCK: lock.digest,
+        LABEL_BASE: base.origin,
+        LABEL_RECIPE: recipe,
+        LABEL_TENSORFLOW: spec.tensorflow,
+        LABEL_PYTHON: spec.python,
     }
     if spec.cuda and spec.cudnn:
-        found |= {image_names.LABEL_CUDA: spec.cuda.version, image_names.LABEL_CUDNN: spec.cudnn.version}
+        found |= {LABEL_CUDA: spec.cuda.version, LABEL_CUDNN: spec.cudnn.version}
     if wanted := host_requirements(spec):
         if wanted.driver:
-            found[image_names.LABEL_DRIVER] = str(wanted.driver)
+            found[LABEL_DRIVER] = str(wanted.driver)
         if wanted.sass or wanted.ptx:
-            found[image_names.LABEL_SASS] = " ".join(map(str, wanted.sass))
-            found[image_names.LABEL_PTX] = " ".join(map(str, wanted.ptx))
+            found[LABEL_SASS] = " ".join(map(str, wanted.sass))
+            found[LABEL_PTX] = " ".join(map(str, wanted.ptx))
     if base.digest:
         found["org.opencontainers.image.base.digest"] = base.digest
     return found
@@ -271,9 +284,7 @@ def config_document(
             "created": stamp,
             "config": configured,
             "rootfs": {"type": "layers", "diff_ids": [diff_id for _, diff_id in layers]},
-            "history": [
-                {"created": stamp, "created_by": f"{image_names.PROJECT}: {name}"} for name, _ in layers
-            ],
+            "history": [{"created": stamp, "created_by": f"{PROJECT}: {name}"} for name, _ in layers],
         }
     )
 

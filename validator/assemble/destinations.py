@@ -14,13 +14,12 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import InputError, ValidatorError
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, image_reference
 from ..registry.blobs import Blobs, Known
 from ..registry.layout import NAME, blob_path
 from ..registry.names import Repository, identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory
-from .image_names import image_reference
 from .layers import Encoded, Write
 
 

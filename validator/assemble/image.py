@@ -15,11 +15,11 @@ from typing import Annotated, Any
 import msgspec
 
 from ..errors import BuildError, MissingError
-from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock, Wheel
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..system.pools import Meter, map_in_threads, share_arenas
+from ..system.processes import Progress
 from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
@@ -28,7 +28,6 @@ from .configuration import CONFIG_TYPE, MANIFEST_TYPE, canonical_json, config_do
 from .destinations import Destination
 from .layer_table import LayerTable
 from .layers import Encoded, LayerSource, Write, layer_key
-from .progress import Progress
 from .wheel_layers import ImagePlan, plan_image, recipe_digest
 from .wheels import Wheelhouse
 

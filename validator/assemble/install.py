@@ -18,7 +18,7 @@ from .._vendor.packaging.tags import Tag
 from ..compat.inspect import wheel_name
 from ..errors import InputError
 from ..locks.resolve import target_tags
-from ..model.lock import Wheel
+from ..model.spec import Wheel
 from .layers import Content, Entry, InMemory, directories_of, path_problem
 from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 

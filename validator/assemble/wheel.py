@@ -25,7 +25,7 @@ from isal.isal_zlib import crc32 as crc32_of
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.lock import Wheel
+from ..model.spec import Wheel
 from ..versions import Version
 from .layers import directories_of, path_problem
 

@@ -23,8 +23,7 @@ from typing import Protocol
 import msgspec
 
 from ..errors import BuildError
-from ..model.lock import Lock, Wheel
-from ..model.spec import ImageSpec, Variant
+from ..model.spec import ImageSpec, Lock, Variant, Wheel
 from . import bytecode, configuration, host_files, install
 from .base import Base
 from .bytecode import CompiledWheels, Runner, SourceWheel

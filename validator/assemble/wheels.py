@@ -1,8 +1,11 @@
-"""The cache of wheels: each one is downloaded once, verified, and kept until the space is needed.
+"""The wheels of an image: the lock that names them, and the cache that has them.
 
-The files are named by their SHA-256, in `wheels/` of the cache directory. Several processes may use it at the
-same time: a lock on the unfinished file lets one of them download it, and a shared lock on the finished one
-keeps it from being evicted while it is used. The kernel releases both when a process ends, however it ends.
+A lock is kept while it satisfies its image spec, and otherwise resolved.
+
+Each wheel is downloaded once, verified, and kept until the space is needed. The files are named by their
+SHA-256, in `wheels/` of the cache directory. Several processes may use it at the same time: a lock on the
+unfinished file lets one of them download it, and a shared lock on the finished one keeps it from being
+evicted while it is used. The kernel releases both when a process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -17,14 +20,20 @@ import time
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..compat.policies import requirements
+from ..compat.releases import origin_of
 from ..errors import InputError, MissingError
 from ..locks.index import PackageIndex, sha256_of
-from ..model.lock import Wheel
+from ..locks.lock_files import LockDirectory, mismatches
+from ..locks.resolve import resolve
+from ..model.spec import ImageSpec, Lock, Wheel
 from ..system.files import cache_directory, full_disk_named
 from ..system.package_sources import PackageSources
 from ..system.pools import Meter, map_in_threads
+from ..system.processes import Progress
 from .wheel import InstallableWheel, WheelError, is_verified, note_verified, open_wheel
 
 logger = logging.getLogger(__name__)
@@ -265,3 +274,74 @@ def _writable(directory: Path) -> Iterator[None]:
             f"{directory}: wheels can't be stored here: {error.strerror}",
             hint="set VALIDATOR_CACHE to a directory that you may write to",
         ) from error
+
+
+@dataclass(frozen=True)
+class Locked:
+    """A lock, and why it was written or kept."""
+
+    lock: Lock
+    written: bool
+    why: str
+
+
+def stale(locks: LockDirectory, spec: ImageSpec) -> list[str]:
+    """Return why the spec's lock can't be used as it is; raises InputError if it is not a valid lock."""
+    lock = locks.read(spec.identifier)
+    return ["there is no lock yet"] if lock is None else mismatches(lock, spec, requirements(spec))
+
+
+def refuse_wrong_locks(locks: LockDirectory, specs: Iterable[ImageSpec]) -> None:
+    """Raise an InputError that lists every invalid lock file of these specs."""
+    wrong: list[InputError] = []
+    for spec in specs:
+        try:
+            locks.read(spec.identifier)
+        except InputError as error:
+            wrong.append(error)
+    if wrong:
+        raise InputError("\n".join(str(error) for error in wrong), hint=wrong[0].hint)
+
+
+def ensure_lock(
+    locks: LockDirectory,
+    spec: ImageSpec,
+    sources: PackageSources,
+    progress: Progress,
+    *,
+    upgrade: bool = False,
+) -> Locked:
+    """Return the lock of a spec. Resolve and write it if it is missing or stale, or if `upgrade` is set.
+
+    A stale lock keeps the versions that still satisfy the spec, unless `upgrade` is set. Raises InputError if
+    the spec can't be resolved, and MissingError if the index can't be reached.
+    """
+    lock = locks.read(spec.identifier)
+    reasons = stale(locks, spec)
+    if lock is not None and not reasons and not upgrade:
+        return Locked(_with_address(lock), written=False, why="kept")
+    why = "upgraded" if lock is not None and not reasons else "; ".join(reasons)
+    progress(f"resolving ({why})")
+    own = origin_of(spec.tensorflow)
+    with contextlib.closing(Wheelhouse(sources)) as house:
+        resolved = resolve(
+            spec,
+            requirements(spec),
+            sources,
+            lambda line: progress(sources.redact(line)),
+            keep=None if upgrade else lock,
+            own=house.path(own) if own is not None and own.path is not None else None,
+        )
+    if lock is not None and lock == resolved:
+        return Locked(_with_address(lock), written=False, why="nothing newer")
+    locks.write(resolved)
+    return Locked(resolved, written=True, why=why)
+
+
+def _with_address(lock: Lock) -> Lock:
+    """Return a lock that knows the whole address of its TensorFlow, which no file has."""
+    own, origin = lock.own_tensorflow, origin_of(lock.identifier.partition("-")[0].removeprefix("tf"))
+    if own is None or origin is None:
+        return lock
+    known = replace(own, address=origin.address)
+    return replace(lock, wheels=tuple(known if wheel == own else wheel for wheel in lock.wheels))

@@ -34,13 +34,11 @@ from ..registry.client import Registry
 from ..registry.names import additions_of, is_digest, tag_of
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
-from . import attached, statement
-from .attached import BundleError, parse_bundle
-from .challenges import LIFETIME, Challenges
+from . import signatures, statement
+from .machine import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
-from .signatures import NotVerified, Signer, verify
-from .trust import Trust
-from .trust_file import Party, TrustFile
+from .signatures import BundleError, NotVerified, Signer, parse_bundle, verify
+from .trust import Party, Trust, TrustFile
 from .verify import certificates, verified_statement
 
 
@@ -127,7 +125,7 @@ def certify(
     )  # fmt: skip
     bundle = parse_bundle(signer.sign(text))
     verified_statement(bundle, digest, trust, now=at)
-    attachment = attached.attach(registry, digest, bundle.canonical, statement.PREDICATE)
+    attachment = signatures.attach(registry, digest, bundle.canonical, statement.PREDICATE)
     return Issued(failed, measurement.fixture, attachment)
 
 

@@ -7,9 +7,11 @@ the image's digest, attached to the image like a certificate. Labels say the sam
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,12 +22,11 @@ from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timest
 from ..model.record import INSTALLED, BaseOrigin, digest_of_packages
 from ..registry.client import Registry
 from ..registry.names import is_digest
-from . import attached, signatures
-from .attached import Bundle, BundleError, parse_bundle
-from .signatures import NotVerified, Signer
+from ..system import processes
+from . import signatures
+from .signatures import Bundle, BundleError, NotVerified, Signer, parse_bundle
 from .statement import STATEMENT_V1
-from .trust import Signatory
-from .trust_file import Party, TrustFile
+from .trust import Party, Signatory, TrustFile
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: How images are made: from a lock and a base, by `validator.assemble` (docs/reference/images.md).
@@ -148,7 +149,7 @@ def attach_provenance(registry: Registry, digest: str, inputs: Inputs, signer: S
             read_provenance(signatures.verify(bundle, digest, PREDICATE, builder), digest, own)
         except NoProvenance as error:
             raise ValidatorError(f"the provenance of {digest} was not signed: {error}") from None
-        attached.attach(registry, digest, bundle.canonical, PREDICATE)
+        signatures.attach(registry, digest, bundle.canonical, PREDICATE)
 
 
 def provenance_of(
@@ -167,7 +168,7 @@ def provenance_of(
     """
     at = now or now_utc()
     refusals = []
-    for candidate in attached.candidates(registry, digest, PREDICATE):
+    for candidate in signatures.candidates(registry, digest, PREDICATE):
         try:
             payload, builder = by_a_builder(candidate.read(), digest, PREDICATE, trust, at)
             found = read_provenance(payload, digest, builder)
@@ -398,7 +399,7 @@ def attach_sbom(registry: Registry, digest: str, document: Mapping[str, Any], si
                 f" {error}",
                 hint="use a base with fewer packages",
             ) from None
-        attached.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
+        signatures.attach(registry, digest, bundle.canonical, SBOM_PREDICATE)
 
 
 def sbom_of(registry: Registry, digest: str, trust: TrustFile) -> dict[str, Any] | Refusal:
@@ -419,7 +420,7 @@ def _sboms(
     registry: Registry, digest: str, trust: TrustFile, now: datetime
 ) -> Iterator[dict[str, Any] | Refusal]:
     """Yield what a builder signed, or why it does not count, for each attached list."""
-    for candidate in attached.candidates(registry, digest, SBOM_PREDICATE):
+    for candidate in signatures.candidates(registry, digest, SBOM_PREDICATE):
         try:
             payload, _ = by_a_builder(candidate.read(), digest, SBOM_PREDICATE, trust, now)
             yield codec.convert(codec.parse_unique(payload), _SbomsStatement, "the statement").predicate
@@ -427,3 +428,29 @@ def _sboms(
             raise
         except (ValidatorError, BundleError, DocumentError) as error:
             yield Refusal(f"its list of packages does not count: {error}")
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_TIMEOUT_S = 20.0
+
+
+def source_commit() -> str | None:
+    """Return the commit that this project's files are checked out from.
+
+    None for an installed package, without git, and if a file of the checkout differs from the commit.
+    """
+    # The package may be installed inside another project's repository, which does not track its files.
+    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
+        return None
+    commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    if commit is None or changed != "":
+        return None
+    return commit if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit) else None
+
+
+def _git(*arguments: str) -> str | None:
+    """Return the output of git, or None if it fails."""
+    if shutil.which("git") is None:
+        return None
+    done = processes.run(["git", "-C", str(_PACKAGE), *arguments], timeout_s=_TIMEOUT_S)
+    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None

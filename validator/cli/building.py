@@ -15,10 +15,9 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..assemble.image_names import image_reference
-from ..assemble.wheels import Wheelhouse
+from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
 from ..certify.signatures import Signer
-from ..certify.trust_file import TrustFile, read_trust_file
+from ..certify.trust import TrustFile, read_trust_file
 from ..engines.protocol import Built, ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet
@@ -26,11 +25,9 @@ from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode
-from ..model.lock import Lock
-from ..model.spec import NO_GPU, HostClass
+from ..model.spec import NO_GPU, HostClass, Lock, image_reference
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.locking import refuse_wrong_locks
-from ..pipeline.opened_engine import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
+from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
@@ -48,7 +45,7 @@ from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec
-    from ..pipeline.opened_engine import Estimate
+    from ..pipeline.makers import Estimate
 
 
 @dataclass(frozen=True)
@@ -405,7 +402,7 @@ def _local_digest(result: Result) -> str | None:
 def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command. kind: the engine that has it."""
     from ..delivery.choose import this_host
-    from ..delivery.formats.commands import docker_command, podman_command
+    from ..delivery.commands import docker_command, podman_command
     from ..delivery.pull import Engine
     from ..delivery.start import Image, Start, User, devices_of, user_of
 

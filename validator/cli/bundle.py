@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.image_names import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import is_digest, tag_named, tag_of
@@ -113,7 +113,7 @@ def bundle_command(
         _receive(directory, into or directory / "received", wait)
         return
     reject_options(("wait", "into"), "has no effect without receive")
-    from ..certify.challenges import read_challenges
+    from ..certify.machine import read_challenges
     from ..pipeline.bundle import Request, write_bundle
     from ..system.files import cache_directory
     from ..system.package_sources import host_sources
@@ -197,8 +197,8 @@ def _image(
 
 def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
-    from ..engines.docker.base_container import EngineImages
     from ..engines.docker.endpoint import connect
+    from ..engines.docker.engine import EngineImages
     from ..registry.layout import in_layout
 
     endpoint = connect()
@@ -225,13 +225,12 @@ def measure_received() -> int:
     The command line names the bundle's directory, the tag of the image, `docker` or `podman`, and the file to
     which the records are written as JSON Lines.
     """
-    from ..engines.docker import endpoint as docker
-    from ..engines.docker import podman
+    from ..engines.docker.endpoint import connect, connect_podman
     from ..engines.docker.engine import DockerEngine
     from ..engines.docker.load import load_from_layout
     from ..offline.receive import MANIFEST, read_bundle
     from ..pipeline.delivered import measure
-    from ..records import jsonl
+    from ..records import record_files
     from ..system.files import read_file, write_atomically
     from .signing import runner_of
 
@@ -239,7 +238,7 @@ def measure_received() -> int:
     received = Path(directory)
     bundle = read_bundle(read_file(received / MANIFEST))
     image = next(image for image in bundle.images if image.tag == tag)
-    endpoint = podman.connect() if choice == "podman" else docker.connect()
+    endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
     with contextlib.closing(engine):
         print_status(f"Engine: {engine.describe()}")
@@ -254,6 +253,6 @@ def measure_received() -> int:
             runner, print_status,
         )  # fmt: skip
     text = io.StringIO()
-    jsonl.write(records, text)
+    record_files.write(records, text)
     write_atomically(Path(output), text.getvalue().encode())
     return EXIT_OK

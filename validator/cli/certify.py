@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..certify.challenges import IssuedChallenges, Ledger, read_challenges
+from ..certify.machine import IssuedChallenges, Ledger, read_challenges
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.statement import VALID_FOR
 from ..certify.trust import Trust
@@ -126,7 +126,7 @@ def certify_command(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
     from ..certify.acceptance import Certifier
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
 
     # Read it before anything else, and never from the place that the records come from.
     parties = read_trust_file(trust_path_for(matrix_path, trust_path))
@@ -204,7 +204,7 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
     whatever time it claims: whoever has the key could write an earlier one.
     """
-    from ..certify.registration import revoke
+    from ..certify.machine import revoke
 
     path = trust_path_for(matrix_path, trust_path)
     party = revoke(path, name, at or now_utc())
@@ -375,7 +375,7 @@ def init_command(
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.registration import (
+    from ..certify.machine import (
         RUNNERS,
         add,
         entry_line,

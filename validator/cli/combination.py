@@ -10,8 +10,7 @@ from typing import TypeVar
 import click
 
 from ..compat.drivers import parse_release
-from ..compat.facts import UnknownGpu
-from ..compat.freshness import read_on
+from ..compat.facts import UnknownGpu, read_on
 from ..compat.gpus import gpu
 from ..compat.judge import judge
 from ..compat.known_issues import required_cudnn

@@ -18,8 +18,9 @@ import click
 
 from ..engines import changed_files
 from ..engines.host_reading import read_host
-from ..engines.probe_archive import (
+from ..engines.protocol import (
     PackedCheck,
+    ProbeRequest,
     probe_archive,
     probe_checks,
     probe_request,
@@ -27,7 +28,6 @@ from ..engines.probe_archive import (
     refuse_other_program,
     run_probe,
 )
-from ..engines.protocol import ProbeRequest
 from ..engines.this_machine import active_python
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
@@ -401,9 +401,8 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
-    from ..engines.docker.endpoint import connect
+    from ..engines.docker.endpoint import connect, connect_any
     from ..engines.docker.engine import DockerEngine
-    from ..engines.docker.podman import connect_any
     from ..locks.lock_files import render
     from .planning import lock_of_image
 

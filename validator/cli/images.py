@@ -128,7 +128,7 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 
 def _load(engine: Engine, registry: Registry, reference: str, name: str) -> str:
     """Load an image of a bundle, and return its id in the engine. reference, name: as in SelectedImage."""
-    from ..assemble.image_names import image_reference
+    from ..model.spec import image_reference
 
     digest, tag = reference.rpartition("@")[2], name.rpartition(":")[2]
     tagged = image_reference(identifier_of(tag) or tag)

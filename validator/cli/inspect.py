@@ -27,7 +27,7 @@ def inspect_command(file: Path, format_: str) -> int:
     from ..compat.releases import add_wheel, published_twin
     from ..model.spec import RECOMMENDED, ImageSpec, Variant
     from ..reports.printable import json_text
-    from ..supply.own_wheels import inspected, name_of, pythons_of, wheel_at
+    from ..supply.release_facts import inspected, name_of, pythons_of, wheel_at
 
     wheel = wheel_at(file)
     row = inspected(wheel, print_status)

@@ -253,7 +253,7 @@ def parse_moment(_: click.Context, __: click.Parameter, value: str | None) -> da
 
 def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
     """Return the given trust file, or the one next to the matrix."""
-    from ..certify.trust_file import NAME
+    from ..certify.trust import NAME
 
     return trust_path or working_directory(matrix_path) / NAME
 
@@ -462,7 +462,7 @@ def _trust_of(
     refused: tuple[str, ...] = ()
     # The file next to the matrix need not exist.
     if trust_path is not None or path.exists():
-        from ..certify.trust_file import read_trust_file
+        from ..certify.trust import read_trust_file
 
         refused = read_trust_file(path).refuse_limits
     # An identity on the command line overrides the key in the environment.
@@ -486,8 +486,7 @@ def say_if_stale(today: date | None = None, stream: TextIO | None = None) -> Non
     """
     if not (sys.stderr if stream is None else stream).isatty():
         return
-    from ..compat.freshness import remark
-    from ..supply.remembered import recall
+    from ..supply.freshness import recall, remark
 
     found = remark(today or date.today(), recall())
     if found:

@@ -10,9 +10,8 @@ from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
 from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
-from ..model.lock import Lock, OnIndex, Wheel
 from ..model.prediction import PlannedCell
-from ..model.spec import HostClass, ImageSpec
+from ..model.spec import HostClass, ImageSpec, Lock, OnIndex, Wheel
 from ..registry.names import tag_of
 from ..resources import shipped_matrix
 from .options import print_status, working_directory
@@ -133,7 +132,7 @@ def _load(matrix_path: Path, *, warn: bool = True) -> Matrix:
 
 def _own_releases(asked: Wheel | OnIndex, pythons: Sequence[str]) -> list[Release]:
     """Return the TensorFlow of a matrix that no table lists, inspected."""
-    from ..supply.own_wheels import releases_of
+    from ..supply.release_facts import releases_of
     from ..system.package_sources import host_sources
 
     return releases_of(asked, pythons, host_sources(), print_status)

@@ -266,7 +266,7 @@ def predict_command(
 
 
 def _release_in(file: str) -> Release:
-    from ..supply.own_wheels import known_as_release, wheel_at
+    from ..supply.release_facts import known_as_release, wheel_at
 
     return known_as_release(wheel_at(Path(file)), print_status)
 

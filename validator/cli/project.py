@@ -16,9 +16,8 @@ import click
 from ..assemble.layer_table import FILE, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
 from ..model.codec import now_utc
-from ..model.lock import Lock
 from ..model.prediction import Outcome
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
@@ -39,7 +38,7 @@ from .program import Command, program
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
-    from ..matrix.starter import GithubRepository, GitlabRepository
+    from ..matrix.machine import GithubRepository, GitlabRepository
     from ..model.spec import HostClass, ImageSpec
 
 
@@ -69,21 +68,21 @@ def init_command(directory: Path, force: bool) -> int:
     command that pushes to its registry is printed. Nothing is built, and nothing that exists is replaced
     without --force.
     """
+    from ..assemble.wheels import stale
+    from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
     from ..locks import lock_files
     from ..locks.lock_files import LockDirectory
     from ..matrix.load import load_matrix, parse_matrix
-    from ..matrix.machine import choose_image
-    from ..matrix.starter import (
+    from ..matrix.machine import (
         WORKFLOW,
         GithubRepository,
         GitlabRepository,
+        choose_image,
         matrix_text,
         trust_text,
         workflow_text,
     )
-    from ..pipeline.locking import stale
-    from ..system.commit import source_commit
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -126,7 +125,7 @@ def init_command(directory: Path, force: bool) -> int:
 
 def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
-    from ..matrix.starter import GithubRepository, GitlabRepository
+    from ..matrix.machine import GithubRepository, GitlabRepository
 
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
@@ -175,7 +174,7 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
 def _say_what_is_next(
     directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
 ) -> None:
-    from ..matrix.starter import GithubRepository
+    from ..matrix.machine import GithubRepository
 
     profile = "" if hosts else " --profile cpu"
     change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
@@ -260,9 +259,9 @@ def _export(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], directory: Path, format_: str, output: Path | None
 ) -> int:
     """Write the lock of the only image for pip and uv. directory: of the matrix."""
+    from ..assemble.wheels import stale
     from ..locks import lock_files
     from ..locks.index import PackageIndex
-    from ..pipeline.locking import stale
     from ..system.pools import map_in_threads
 
     if len(specs) != 1:
@@ -291,7 +290,7 @@ def _export(
 
 
 def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
-    from ..pipeline.locking import stale
+    from ..assemble.wheels import stale
 
     wrong = 0
     for spec in specs:
@@ -311,8 +310,8 @@ def _check(locks: LockDirectory, specs: tuple[ImageSpec, ...]) -> int:
 def _lock_write(
     locks: LockDirectory, specs: tuple[ImageSpec, ...], upgrade: bool
 ) -> list[tuple[ImageSpec, Lock]]:
+    from ..assemble.wheels import ensure_lock
     from ..compat.predict import of_image
-    from ..pipeline.locking import ensure_lock
 
     sources = host_sources()
     written = 0

@@ -21,7 +21,7 @@ from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError, read_report
-from ..records import jsonl
+from ..records import record_files
 from ..records.history import (
     WRONG_TIME_HINT,
     decline,
@@ -53,7 +53,7 @@ from .options import (
 from .program import SuggestingGroup
 
 if TYPE_CHECKING:
-    from ..records.jsonl import RefusedArtifact
+    from ..records.record_files import RefusedArtifact
 
 
 @click.group("records", cls=SuggestingGroup)
@@ -268,7 +268,7 @@ def merge_command(
     An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
-    from ..records.jsonl import merge
+    from ..records.record_files import merge
     from ..records.store import Store
 
     planned = _planned(cells_path) if cells_path is not None else ()
@@ -290,7 +290,7 @@ def merge_command(
 
 def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     """Read what `merge --refused` wrote. Raises InputError for anything else."""
-    from ..records.jsonl import RefusedArtifact
+    from ..records.record_files import RefusedArtifact
 
     try:
         return codec.convert(codec.parse(read_input(path)), tuple[RefusedArtifact, ...])
@@ -337,7 +337,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
     without its header, with pages overwritten. The store itself is not changed. The exit code is 1 if records
     are lost.
     """
-    from ..records.salvage import salvage
+    from ..records.record_files import salvage
 
     url = store_url_for(matrix_path, store_url)
     name = url.removeprefix("sqlite://")
@@ -355,7 +355,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
             hint="check that it is the SQLite file of a store; if it is encrypted or erased, use a backup",
         )
     text = io.StringIO()
-    jsonl.write(sorted(found.records.values(), key=lambda record: (record.finished, record.id)), text)
+    record_files.write(sorted(found.records.values(), key=lambda record: (record.finished, record.id)), text)
     write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(len(found.records), 'record')} written to {output}, {found.lost} lost")
     return EXIT_FAILED if found.lost else EXIT_OK
@@ -430,7 +430,7 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
     """Export all records as JSON Lines."""
     with open_store(matrix_path, store_url) as store:
         text = io.StringIO()
-        count = jsonl.write(store.all(), sys.stdout if output is None else text)
+        count = record_files.write(store.all(), sys.stdout if output is None else text)
     if output is not None:
         write_atomically(output, text.getvalue().encode())
     print_status(f"{counted(count, 'record')} exported")
@@ -472,12 +472,12 @@ def import_command(
 
     read = 0
     now = None if any_time else now_utc()
-    believe, limits = _believer(matrix_path), jsonl.Limits()
+    believe, limits = _believer(matrix_path), record_files.Limits()
 
     def records() -> Iterator[Record]:
         nonlocal read
-        for path in (path for name in files for path in jsonl.files_of(name)):
-            for record in jsonl.read_file(path, now, limits, read_line):
+        for path in (path for name in files for path in record_files.files_of(name)):
+            for record in record_files.read_file(path, now, limits, read_line):
                 read += 1
                 yield believe(record)
         for path in reports:
@@ -501,7 +501,7 @@ def import_command(
 def _believer(matrix_path: Path) -> Callable[[Record], Record]:
     """Return the function that gives a record from elsewhere as it counts here."""
     from ..certify.acceptance import believed
-    from ..certify.trust_file import TrustFile, read_trust_file
+    from ..certify.trust import TrustFile, read_trust_file
 
     path = trust_path_for(matrix_path, None)
     parties = read_trust_file(path) if path.exists() else TrustFile()
@@ -538,7 +538,7 @@ def publish_command(
     Names of people and machines are taken out. The file is named after image, driver, GPU and day, and an
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
-    from ..compat import measurements
+    from ..compat import compile
     from ..redaction.redact import Redaction
 
     if directory is None and is_installed():
@@ -547,21 +547,21 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        measurements.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
+        compile.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
         read = read_report(read_input(report))
-        found = measurements.Measurement(measurements.FORMAT, how, imported, read.raw, by_default)
+        found = compile.Measurement(compile.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
         clean = _redacted(document, Redaction(_texts(document)), versions)
         content = json_text(clean).encode() + b"\n"
-        name = measurements.name_of(measurements.read_measurement(content))
+        name = compile.name_of(compile.read_measurement(content))
     except ValueError as error:
         raise InputError(f"{report}: {error}") from error
-    path = (directory or measurements.DIRECTORY) / f"{name}.json"
+    path = (directory or compile.DIRECTORY) / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with open(path, "xb") as stream:

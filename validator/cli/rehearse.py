@@ -14,12 +14,13 @@ import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
-from ..certify.registration import BUILDERS, add, new_party
+from ..assemble.wheels import refuse_wrong_locks
+from ..certify.machine import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
-from ..certify.trust_file import NAME, read_trust_file
+from ..certify.trust import NAME, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
-from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, steps
+from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps
 from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_OK, MissingError
 from ..locks import lock_files
@@ -27,13 +28,11 @@ from ..locks.lock_files import LockDirectory
 from ..model.codec import now_utc
 from ..model.record import REHEARSAL
 from ..pipeline.build_matrix import build_matrix
-from ..pipeline.locking import refuse_wrong_locks
-from ..pipeline.opened_engine import EngineChoice, ImageSettings, open_engine
+from ..pipeline.makers import EngineChoice, ImageSettings, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Options, RegistryUse, Result, Run
 from ..records.store import Store
 from ..registry.client import Registry
-from ..registry.loopback import loopback_registry, serve_command
 from ..registry.names import Repository
 from ..reports.printable import json_text, one_line
 from ..reports.terminal import rows_table, show

@@ -19,7 +19,7 @@ from ..records.history import credible_time
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import Measurements, gather
 from ..reports.printable import counted, json_text
-from ..serve.events import Events
+from ..serve import Events
 from ..system.output_directory import Changes, update_directory
 from .options import (
     PATH,
@@ -325,7 +325,7 @@ def serve_command(
     server only reads. It shows the runs of `build-matrix` with the same matrix on this machine.
     """
     from ..pipeline.run import read_progress
-    from ..serve.server import PageServer, Watch
+    from ..serve import PageServer, Watch
     from ..system.runs import temporary_directory
     from .planning import refuse_wrong_selection
 

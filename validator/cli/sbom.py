@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..assemble.image_names import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from ..registry.names import identifier_of
 from ..system.files import read_text
 from .options import (
@@ -30,8 +30,7 @@ from .options import (
 from .program import Command
 
 if TYPE_CHECKING:
-    from ..model.lock import Lock
-    from ..model.spec import ImageSpec
+    from ..model.spec import ImageSpec, Lock
     from ..registry.client import Registry
 
 
@@ -71,9 +70,8 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """
     from docker.errors import APIError
 
-    from ..engines.docker.endpoint import reach
+    from ..engines.docker.endpoint import connect_any, reach
     from ..engines.docker.images import derivation_of
-    from ..engines.docker.podman import connect_any
 
     if Path(name).exists() or ":" not in name:
         return None
@@ -101,7 +99,7 @@ def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Pat
     place: what `in_a_registry` returns.
     """
     from ..certify.provenance import Refusal, sbom_of
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
 
     trust = read_trust_file(trust_path)
     registry = open_registry(place[0], plain_http)
@@ -118,8 +116,8 @@ def _signed(name: str, place: tuple[str, str], plain_http: bool, trust_path: Pat
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in an image of the local engine, from its lock and the base it names."""
     from ..assemble.base_finder import BaseContents
-    from ..pipeline.contents import contents_of_origin
-    from ..sbom.document import document_of_lock
+    from ..pipeline.makers import contents_of_origin
+    from ..sbom import document_of_lock
     from .planning import images_of, lock_of_image
 
     identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
@@ -140,8 +138,8 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
     """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
     from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
     from ..locks.lock_files import parse
-    from ..pipeline.contents import UNLISTED, base_contents
-    from ..sbom.document import document_of_lock
+    from ..pipeline.makers import UNLISTED, base_contents
+    from ..sbom import document_of_lock
     from .planning import images_of, locks_of
 
     path, lock = Path(name), None
@@ -226,7 +224,7 @@ def sbom_command(
         reject_options(("builder_key", "identity", "issuer"), "has no effect without --attach")
     place = in_a_registry(name)
     if not attach:
-        from ..sbom.document import render
+        from ..sbom import render
 
         if place is not None:
             document = _signed(name, place, plain_http, trust_path_for(matrix_path, trust_path))
@@ -245,8 +243,8 @@ def sbom_command(
             f"--base {base} has no effect with --attach: the base is the one that the image was made from."
             " Use --base unlisted to leave out its packages."
         )
-    from ..certify.trust_file import read_trust_file
-    from ..pipeline.contents import list_published
+    from ..certify.trust import read_trust_file
+    from ..pipeline.makers import list_published
     from .signing import trusted_builder_of
 
     registry = open_registry(place[0], plain_http)

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import click
 
-from ..certify.attached import parse_bundle
-from ..certify.challenges import Ledger, read_challenges
-from ..certify.registration import BUILDERS, RUNNERS, own_signer, register, trusts_labels
-from ..certify.signatures import Signer, is_installed
-from ..certify.trust_file import read_trust_file
+from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challenges, register, trusts_labels
+from ..certify.signatures import Signer, is_installed, parse_bundle
+from ..certify.trust import read_trust_file
 from ..compat.gpus import model_of
 from ..engines.protocol import Engine
 from ..errors import MissingError, ValidatorError

@@ -36,7 +36,7 @@ from .sbom import locked_image
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
-    from ..certify.promote import Move
+    from ..certify.verify import Move
     from ..model.record import Certificate, Failure
 
 
@@ -96,7 +96,7 @@ def verify_command(
 
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
-    from ..pipeline.contents import rebuild_image
+    from ..pipeline.makers import rebuild_image
     from ..system.package_sources import host_sources
 
     sources, local = host_sources(), working_directory(matrix_path)
@@ -197,7 +197,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
 
 
 def _check_policy_format(_: click.Context, __: click.Parameter, format_: str) -> str:
-    from ..admission.policies import check_format
+    from ..certify.policies import check_format
 
     check_format(format_)
     return format_
@@ -265,8 +265,8 @@ def export_command(
     trust file refuses, and not have expired.
     The policy contains only public keys.
     """
-    from ..admission.policies import demands, policy
-    from ..certify.trust_file import read_trust_file
+    from ..certify.policies import demands, policy
+    from ..certify.trust import read_trust_file
 
     trust = read_trust_file(trust_path_for(matrix_path, trust_path))
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
@@ -313,8 +313,8 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.promote import Rules, promote
-    from ..certify.trust_file import read_trust_file
+    from ..certify.trust import read_trust_file
+    from ..certify.verify import Rules, promote
 
     rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
     result = promote(

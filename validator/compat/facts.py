@@ -7,6 +7,7 @@ modules with the rules make typed tables of their rows.
 from __future__ import annotations
 
 import bisect
+import datetime
 import functools
 import json
 import re
@@ -185,3 +186,8 @@ def source_line(key: str) -> str:
         return newest_source(key)
     line: str = _documents()["sources"][key]
     return line
+
+
+def read_on() -> datetime.date:
+    """Return the day on which the facts were last compared with the whole package index."""
+    return min(datetime.date.fromisoformat(row["read"]) for row in rows("wheels", "cudnn"))

@@ -25,7 +25,7 @@ from .facts import Fact, UnknownRelease, nearest_clause, nearest_versions
 
 if TYPE_CHECKING:
     # The page with the answers has these facts without the locks.
-    from ..model.lock import Wheel
+    from ..model.spec import Wheel
 
 # The targets that device code is compiled for, as compilers name them: `sm_90`, `sm_90a`, `sm_100f`.
 #

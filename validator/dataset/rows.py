@@ -9,9 +9,7 @@ from typing import Any
 
 from ..compat import facts, releases
 from ..conditions import AllOf, AnyOf, Comparison, Condition, Named
-from ..diagnosis import messages
-from ..diagnosis.causes import CauseEntry, causes
-from ..diagnosis.messages import catalogue
+from ..diagnosis.catalogue import CauseEntry, catalogue, causes, section
 from ..model import codec
 from ..model.codec import encode, parse_timestamp
 from ..model.prediction import PlannedCell, Reason
@@ -38,12 +36,12 @@ _BUILDS = "builds"
 
 def fact_rows() -> Iterator[Any]:
     """Yield every fact, in the order of the data files."""
-    for file, section, row in facts.all_rows():
+    for file, name, row in facts.all_rows():
         known = releases.fact_of(row) if file == _BUILDS else facts.fact(row)
         yield TABLES["facts"].row(
             id=known.id,
             file=file,
-            section=section,
+            section=name,
             status=row["status"],
             sources=(known.id,) if file == _BUILDS else tuple(row["sources"]),
             content={name: value for name, value in row.items() if name not in _COLUMNS},
@@ -315,7 +313,7 @@ def fix_rows() -> Iterator[Any]:
 
 def _entries() -> Iterator[tuple[CauseEntry, Mapping[str, Any]]]:
     """Yield each cause with the row of the data that it was read from."""
-    yield from zip(causes(), messages.section("causes"), strict=True)
+    yield from zip(causes(), section("causes"), strict=True)
 
 
 def _comparisons(conditions: Iterable[Condition]) -> Iterator[Comparison]:

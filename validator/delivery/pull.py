@@ -12,16 +12,15 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
-from ..assemble.image_names import LABEL_SPEC
-from ..certify.promote import ALIAS
-from ..engines.docker import endpoint, podman
+from ..certify.verify import ALIAS
+from ..engines.docker import endpoint
 from ..engines.docker.endpoint import Reached, engine_gone
 from ..engines.docker.images import list_images, pull
 from ..engines.docker.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
-from ..model.spec import JUPYTER_PORT
+from ..model.spec import JUPYTER_PORT, LABEL_SPEC
 from ..registry.client import Registry
 from ..registry.names import LATEST, tag_named, tag_of
 from ..system import processes
@@ -283,9 +282,9 @@ class Engine:
         )
         self._reached: Reached
         if kind == "podman":
-            self._reached = podman.connect()
+            self._reached = endpoint.connect_podman()
         else:
-            self._reached = docker() if kind == "docker" else podman.connect_any(docker)
+            self._reached = docker() if kind == "docker" else endpoint.connect_any(docker)
 
     @property
     def is_podman(self) -> bool:
@@ -329,7 +328,7 @@ class Engine:
     def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
         """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
         progress("loading from the bundle")
-        reached = podman.connect() if self.is_podman else endpoint.connect()
+        reached = endpoint.connect_podman() if self.is_podman else endpoint.connect()
         with contextlib.closing(reached.client), contextlib.closing(reached.quick):
             load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
         found = self.find(name)

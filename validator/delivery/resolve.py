@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..assemble.image_names import LABEL_SPEC, image_reference
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
+from ..model.spec import LABEL_SPEC, image_reference
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
 from ..registry.names import Repository, is_digest, is_tag, tag_named

@@ -7,7 +7,7 @@ that is read at run time.
 The diagnosis of text needs nothing but Python's standard library.
 """
 
-from .causes import CauseEntry, causes
+from .catalogue import CauseEntry, causes
 from .diagnose import diagnose_ends, diagnose_file, diagnose_log, diagnose_report
 
 __all__ = ["CauseEntry", "causes", "diagnose_ends", "diagnose_file", "diagnose_log", "diagnose_report"]

@@ -19,7 +19,7 @@ from ..conditions import FACT, fact_kind
 from ..model.prediction import Host, Outcome, Prediction, Reason, Software
 from ..model.spec import Variant
 from ..versions import leading_numbers
-from .messages import FAULT, UNRECOGNIZED, table
+from .catalogue import FAULT, UNRECOGNIZED, table
 from .observations import (
     DISTRIBUTIONS,
     Observation,

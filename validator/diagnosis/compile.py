@@ -18,8 +18,7 @@ from typing import Any
 from ..compat.compile import read_yaml
 from ..compat.facts import source_line
 from ..conditions import ConditionError
-from .causes import POSSIBLE, cause, language_with, remedy
-from .messages import DATA, PATH, SAID
+from .catalogue import DATA, PATH, POSSIBLE, SAID, cause, language_with, remedy
 from .patterns import AllOf, AnyOf, Need
 
 if sys.version_info >= (3, 11):

@@ -18,8 +18,8 @@ from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
+from .catalogue import CPU_WANTED, CUDA_ERROR, CUINIT, section, table
 from .combination import read_software
-from .messages import CPU_WANTED, CUDA_ERROR, CUINIT, section, table
 from .observations import (
     DISTRIBUTIONS,
     Certainty,

@@ -33,32 +33,30 @@ from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, F
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
 from ..versions import CudaVersion, leading_numbers, major, minor_in
-from . import conclusions, read_log, remedies, text
-from .causes import (
+from . import conclusions, observe, remedies, text
+from .catalogue import (
+    ASKED,
     CERTAIN,
+    CPU_WANTED,
+    FAULT,
     LIKELY,
+    PLAIN_QUESTION,
     POSSIBLE,
+    SAID,
     STRENGTHS,
+    UNRECOGNIZED,
     CauseEntry,
     Sign,
     answers,
+    catalogue,
     causes,
     chosen_finder,
     finder,
     language,
-)
-from .combination import is_judged, judge, read_host, read_software
-from .messages import (
-    ASKED,
-    CPU_WANTED,
-    FAULT,
-    PLAIN_QUESTION,
-    SAID,
-    UNRECOGNIZED,
-    catalogue,
     printed,
     table,
 )
+from .combination import is_judged, judge, read_host, read_software
 from .observations import Certainty, Observation, Observations, tensorflow
 from .remedies import Reader, assumed, filled_in, fitting_remedies
 
@@ -360,10 +358,7 @@ def diagnose_ends(ends: text.Ends, name: str) -> Diagnosis:
 
 def diagnose_report(report: Report, image: str = "") -> Diagnosis:
     """Name the causes that a probe's report shows. image: the one in which the probe ran, if it is known."""
-    # The diagnosis of text does not need this module, and a browser does not have what it imports.
-    from .read_report import observe_report
-
-    observations = observe_report(report, catalogue())
+    observations = observe.observe_report(report, catalogue())
     read = f"a report of {report.started} with {len(report.checks)} checks"
     diagnosis = _diagnose(observations, read, image)
     if diagnosis.causes:
@@ -382,7 +377,7 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
-    observations = read_log.observe(pasted, catalogue() if pasted.is_paste else printed())
+    observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
     return _diagnose(observations, pasted.read, quotes=quotes)
 
 

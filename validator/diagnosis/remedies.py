@@ -12,12 +12,21 @@ from ..conditions import Find
 from ..model.diagnosis import CAUSE_FOUND, GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED, Remedy
 from ..model.prediction import Host, Outcome, Prediction
 from ..versions import leading_numbers
-from .causes import CauseEntry, RemedyEntry, chosen_finder, finder, language, law
+from .catalogue import (
+    CPU_WANTED,
+    PLAIN_QUESTION,
+    CauseEntry,
+    RemedyEntry,
+    chosen_finder,
+    finder,
+    language,
+    law,
+    table,
+)
 from .combination import read_host, read_software
+from .commands import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 from .conclusions import likely_releases
-from .messages import CPU_WANTED, PLAIN_QUESTION, table
 from .observations import Observation, Observations, on_windows, release
-from .shells import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
 

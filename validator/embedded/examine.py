@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..diagnosis import diagnose_report
-from ..engines.probe_archive import probe_request, run_probe
+from ..engines.protocol import probe_request, run_probe
 from ..errors import MissingError, ValidatorError
 from ..model.diagnosis import Diagnosis
 from ..model.report import CheckOutcome, Report, ReportError, read_report

@@ -27,7 +27,7 @@ from ..model.report import Report, ReportError, read_report
 from ..system import processes
 from ..system.runs import environment_of_children, temporary_directory
 from .host_reading import kernel_reading, read_host, read_this_host
-from .probe_archive import clean_environment
+from .protocol import clean_environment
 
 #: Seconds in which all parts have to answer, and before their end in which a child process is ended.
 LIMIT_S, _SPARE_S = 1.7, 0.15

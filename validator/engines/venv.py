@@ -20,21 +20,19 @@ from uv import find_uv_bin
 
 from ..assemble.destinations import OciLayout
 from ..assemble.image import Assembler
-from ..assemble.progress import Progress
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
-from ..model.lock import Lock
 from ..model.measurement import Outside, Unread
 from ..model.record import Layer
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..registry.names import image_tag
 from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.package_sources import PackageSources
+from ..system.processes import Progress
 from .host_reading import read_host
-from .probe_archive import clean_environment, local_host_facts, run_probe
-from .protocol import Built, ProbeRequest
+from .protocol import Built, ProbeRequest, clean_environment, local_host_facts, run_probe
 
 _INSTALL_TIMEOUT_S = 3600.0
 _PARTIAL = ".partial-"

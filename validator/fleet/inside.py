@@ -3,7 +3,7 @@
     python3 inside.py --limit SECONDS [--task N --workers LIST] [--termination FILE] -- ARGUMENTS OF THE PROBE
     python3 inside.py --frame NAME < FILE          writes any other file as a frame
 
-It runs `probe.pyz` next to this file, in that directory. Standard output gets two frames (`job_output.py`
+It runs `probe.pyz` next to this file, in that directory. Standard output gets two frames (`protocol.py`
 describes them): `report`, the probe's standard output, if there is any, and `ending`, JSON about how the
 probe ended. The termination message file gets the same JSON and survives the container's log.
 

@@ -22,13 +22,11 @@ from typing import Any
 import msgspec
 import yaml
 
-from ..engines.probe_archive import START
-from ..engines.protocol import ProbeRequest
+from ..engines.protocol import START, ProbeRequest
 from ..errors import InputError
 from ..model.measurement import Outside, Unread
 from ..model.spec import NO_GPU
 from ..versions import major, whole_number
-from .job_output import CutError, read_answer, read_ending
 from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded
 from .kubernetes_nodes import (
     GPU_VENDOR,
@@ -46,7 +44,21 @@ from .kubernetes_nodes import (
     terminated,
     terms_of,
 )
-from .protocol import PREFIX, Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit
+from .protocol import (
+    PREFIX,
+    Answer,
+    Capacity,
+    CutError,
+    Fault,
+    FleetDown,
+    Handle,
+    Phase,
+    Refused,
+    State,
+    Unit,
+    read_answer,
+    read_ending,
+)
 from .settings import GPU_RESOURCE, FleetSettings, KubernetesPlace, KubernetesSection, NodeKind, Survey
 
 #: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.

@@ -21,9 +21,18 @@ from yaml import MappingNode
 
 from ..compat.gpus import is_known, model_of
 from ..errors import InputError
-from ..matrix.document import Document, check_shape, parse_document, plain_value, read_document
+from ..matrix.document import (
+    Document,
+    MatrixError,
+    check_shape,
+    join_words,
+    parse_document,
+    plain_value,
+    quote,
+    read_document,
+    unknown_name,
+)
 from ..matrix.document import Path as Place
-from ..matrix.problems import MatrixError, join_words, quote, unknown_name
 from ..matrix.schema import Axis, Text, editor_schema
 from ..model.spec import NO_GPU
 from ..resources import manual, source

@@ -30,8 +30,21 @@ from ..model.spec import NO_GPU
 from ..system.files import open_file, read_file, says_full_disk, write_atomically
 from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
-from .job_output import CutError, read_fault, read_result
-from .protocol import Answer, Capacity, Fault, FleetDown, Handle, Phase, Refused, State, Unit, array_name
+from .protocol import (
+    Answer,
+    Capacity,
+    CutError,
+    Fault,
+    FleetDown,
+    Handle,
+    Phase,
+    Refused,
+    State,
+    Unit,
+    array_name,
+    read_fault,
+    read_result,
+)
 from .settings import NAME as SETTINGS
 from .settings import (
     UNSIGNED,

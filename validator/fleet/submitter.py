@@ -17,8 +17,19 @@ from itertools import groupby
 from typing import Protocol
 
 from ..model.codec import format_timestamp, now_utc
-from .job_output import CutError
-from .protocol import ATTEMPTS, Answer, Capacity, Fault, Fleet, FleetDown, Phase, Refused, State, array_name
+from .protocol import (
+    ATTEMPTS,
+    Answer,
+    Capacity,
+    CutError,
+    Fault,
+    Fleet,
+    FleetDown,
+    Phase,
+    Refused,
+    State,
+    array_name,
+)
 from .run_store import FleetRun, Runs, Stage, Tried
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.

@@ -13,8 +13,7 @@ from ..compat import known_issues
 from ..diagnosis.commands import read_commands
 from ..errors import InputError
 from ..versions import major, numbers_in
-from . import conda, containers, projects, requirements
-from .conda import CUDA_PACKAGES
+from . import containers, projects, requirements
 from .containers import (
     MOST_VARIABLES,
     BaseImage,
@@ -43,7 +42,7 @@ from .pins import (
     read_source,
     specifier,
 )
-from .requirements import from_other_index, is_other_index, read_requirements
+from .requirements import CUDA_PACKAGES, from_other_index, is_other_index, read_requirements
 
 # Read the commands of uv, Poetry, PDM, Pipenv, pixi and conda that install what files of a project say.
 
@@ -239,10 +238,10 @@ _READERS: tuple[tuple[re.Pattern[str], Read], ...] = (
     (re.compile(r"(?:uv|poetry|pdm)\.lock|pylock(?:\..+)?\.toml"), projects.of_lock),
     (re.compile(r"Pipfile"), projects.of_pipfile),
     (re.compile(r"Pipfile\.lock"), projects.of_pipfile_lock),
-    (re.compile(r"pixi\.toml"), conda.of_pixi_toml),
-    (re.compile(r"pixi\.lock"), conda.of_pixi_lock),
+    (re.compile(r"pixi\.toml"), requirements.of_pixi_toml),
+    (re.compile(r"pixi\.lock"), requirements.of_pixi_lock),
     (re.compile(r"(?is)(?:docker-)?compose(?:[._-].+)?\.ya?ml"), containers.of_compose),
-    (re.compile(r"(?is).+\.ya?ml"), conda.of_conda),
+    (re.compile(r"(?is).+\.ya?ml"), requirements.of_conda),
     (re.compile(r"(?is).+\.(?:txt|in)|[^/]*requirements[^/]*\.lock"), requirements.of_requirements),
 )
 

@@ -18,8 +18,7 @@ from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
-from ..matrix.document import keys_of, parse_document
-from ..matrix.problems import MatrixError
+from ..matrix.document import MatrixError, keys_of, parse_document
 from ..model.prediction import Place
 from ..system import files, toml
 from ..versions import InvalidVersion, Version, minor_in

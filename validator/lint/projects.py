@@ -14,7 +14,6 @@ from ..errors import InputError
 from ..matrix.document import plain_value
 from ..model.prediction import Place
 from ..versions import InvalidVersion, caret_range, tilde_range
-from . import conda
 from .pins import (
     Collected,
     Environment,
@@ -37,7 +36,7 @@ from .pins import (
     table_of,
     texts_of,
 )
-from .requirements import ELSEWHERE, from_other_index, is_pypi, pin_of, pin_of_table
+from .requirements import ELSEWHERE, from_other_index, is_pypi, of_manifest, pin_of, pin_of_table
 
 _POETRY = "tool.poetry"
 #: A Hatch environment may have a chain of this many templates.
@@ -91,9 +90,7 @@ class _Project:
         for name in self.hatch:
             yield self._of_hatch(name, base, by_name)
         if self.pixi:
-            yield from conda.of_manifest(
-                self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python
-            )
+            yield from of_manifest(self.pixi, self.places, "tool.pixi.", {**by_name, "": base}, self.python)
 
     def _environment(self, name: str, pins: Iterable[Pin], python: Stated | None) -> Environment:
         collected = Collected()

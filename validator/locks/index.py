@@ -22,7 +22,7 @@ from msgspec import Meta
 from .._vendor.packaging.tags import Tag
 from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
-from ..model.lock import Wheel
+from ..model.spec import Wheel
 from ..system import http
 from ..system.files import full_disk_named
 from ..system.http import HttpFailure, Kind

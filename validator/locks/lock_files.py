@@ -27,9 +27,8 @@ from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import read_requirement
 from ..errors import InputError
-from ..matrix.problems import quote_line
-from ..model.lock import Lock, Wheel
-from ..model.spec import Additions, ImageSpec
+from ..matrix.document import quote_line
+from ..model.spec import Additions, ImageSpec, Lock, Wheel
 from ..system import processes
 from ..system.files import read_text, write_atomically
 

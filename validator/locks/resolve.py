@@ -26,9 +26,8 @@ from ..compat.policies import choose, requirement_of
 from ..compat.predict import of_image
 from ..compat.releases import Release, origin_of
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.lock import Lock, Wheel
 from ..model.prediction import Outcome
-from ..model.spec import AS_BUILT, LATEST, Additions, ImageSpec, LocalWheel, Variant
+from ..model.spec import AS_BUILT, LATEST, Additions, ImageSpec, LocalWheel, Lock, Variant, Wheel
 from ..system import processes, toml
 from ..system.files import says_full_disk
 from ..system.package_sources import PackageSources

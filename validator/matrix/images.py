@@ -16,7 +16,6 @@ from ..compat.drivers import parse_release
 from ..compat.facts import PolicyError
 from ..compat.releases import Release
 from ..errors import InputError, MissingError
-from ..model.lock import OnIndex, Wheel
 from ..model.spec import (
     AS_BUILT,
     LATEST,
@@ -29,16 +28,17 @@ from ..model.spec import (
     HostClass,
     ImageSpec,
     LocalWheel,
+    OnIndex,
     Requirements,
     Variant,
+    Wheel,
     host_identifier,
     is_name,
 )
 from ..redaction.identifiers import CREDENTIALS
 from ..system.http import HttpFailure, joined, without_login, without_secrets
 from ..versions import ComputeCapability, CudaVersion
-from .document import Document, Path
-from .problems import join_words, quote, unknown_name
+from .document import Document, Path, join_words, quote, unknown_name
 from .requirements import (
     file_hash,
     project_in,

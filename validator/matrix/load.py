@@ -22,9 +22,18 @@ from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
 from ..model.spec import NO_GPU, POLICIES, Choice, HostClass, ImageSpec, Variant
 from ..versions import Version, leading_numbers
-from .document import Document, Path, check_shape, parse_document, read_document
+from .document import (
+    Document,
+    Path,
+    Problem,
+    check_shape,
+    join_words,
+    parse_document,
+    quote,
+    read_document,
+    unknown_name,
+)
 from .images import PYTHON, OwnReleases, refuse_own, resolve_hosts, resolve_images, shown
-from .problems import Problem, join_words, quote, unknown_name
 from .schema import ExcludeEntry, MatrixFile, ProfileEntry
 
 #: The default profile.

@@ -10,8 +10,8 @@ from ..compat.predict import predict
 from ..errors import InputError
 from ..model.prediction import PlannedCell
 from ..model.spec import Cell, HostClass, ImageSpec
+from .document import unknown_name
 from .load import DEFAULT_PROFILE, Exclusion, Matrix, Profile, Scope, Selector
-from .problems import unknown_name
 
 #: Returns where a Python (`3.12`) comes from on this machine, or None if it can't be provided.
 Available = Callable[[str], str | None]

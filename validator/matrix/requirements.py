@@ -22,7 +22,7 @@ from ..model.spec import LocalWheel, Requirements
 from ..system import files, processes, toml
 from ..system.runs import temporary_directory
 from ..versions import is_release_of
-from .problems import quote, quote_line, without_user
+from .document import quote, quote_line, without_user
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
 INCLUDE = re.compile(r"(?:-r|--requirement)(?:\s+|\s*=\s*|(?=[^-\s]))(?P<file>\S.*)$")

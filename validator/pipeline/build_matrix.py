@@ -11,16 +11,15 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from ..assemble.progress import Progress
+from ..assemble.wheels import ensure_lock
 from ..engines.protocol import Built, Engine
 from ..errors import MissingError, ValidatorError
-from ..model.lock import Lock
 from ..model.record import Record, Verdict
 from ..model.report import host_of
-from ..model.spec import ImageSpec, cell_identifier
+from ..model.spec import ImageSpec, Lock, cell_identifier
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
-from .locking import ensure_lock
+from ..system.processes import Progress
 from .measuring import earlier_record, host_class_of, measure, now, plan_measurements, reason_for
 from .publisher import PublishedImage, Publisher, RefusedError
 from .run import Event, Phase, RegistryUse, Result, Run, Status

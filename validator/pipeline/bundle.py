@@ -27,19 +27,17 @@ import pynvml
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
 from ..assemble.destinations import OciLayout
-from ..assemble.image_names import LABEL_BASE
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
-from ..certify.attached import BUNDLE, BundleError, Candidate
-from ..certify.trust_file import read_trust_file
-from ..engines.probe_archive import INTERPRETER, probe_request, probe_version, zip_archive
+from ..certify.signatures import BUNDLE, BundleError, Candidate
+from ..certify.trust import read_trust_file
+from ..engines.protocol import INTERPRETER, probe_request, probe_version, zip_archive
 from ..errors import InputError
 from ..locks.index import sha256_of
 from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model.codec import encode
-from ..model.lock import Lock, Wheel
-from ..model.spec import HostClass, ImageSpec, Variant
+from ..model.spec import LABEL_BASE, HostClass, ImageSpec, Lock, Variant, Wheel
 from ..offline.receive import BLOBS, MANIFEST, Bundle, File, Image, Volume
 from ..registry.client import INDEX_TYPE, Registry
 from ..resources import SHIPPED, root_directory

@@ -15,8 +15,7 @@ import msgspec
 
 from ..engines.protocol import Engine, ProbeRequest
 from ..errors import InputError
-from ..fleet.job_output import CutError, read_result
-from ..fleet.protocol import Answer
+from ..fleet.protocol import Answer, CutError, read_result
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.measurement import Outside

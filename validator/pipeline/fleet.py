@@ -12,17 +12,16 @@ from typing import Annotated, Any, TypedDict
 import msgspec
 
 from ..compat.gpus import model_of
-from ..engines.probe_archive import PackedCheck, probe_request, probe_version
+from ..engines.protocol import PackedCheck, probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet, Unit
 from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..locks.lock_files import render
 from ..model import codec
-from ..model.lock import Lock
 from ..model.measurement import Outside, Source, Unread
 from ..model.record import Record, Verdict, read_record
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, slug
+from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, Lock, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
 from .measuring import ProbeRun, Question, host_class_of, names_of, own_checks, record_of

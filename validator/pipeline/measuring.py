@@ -10,14 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ..assemble.progress import Progress
 from ..compat.gpus import model_of
-from ..engines.probe_archive import PackedCheck, probe_request, probe_version, read_checks
-from ..engines.protocol import Built, Engine
+from ..engines.protocol import Built, Engine, PackedCheck, probe_request, probe_version, read_checks
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
-from ..model.lock import Lock
 from ..model.measurement import (
     Measurement,
     MeasurementError,
@@ -38,8 +35,19 @@ from ..model.record import (
     own_check,
 )
 from ..model.report import Gpu, Host, Report, ReportError, read_report, versions_of
-from ..model.spec import NO_GPU, Choice, HostClass, ImageSpec, Variant, cell_identifier, host_identifier, slug
+from ..model.spec import (
+    NO_GPU,
+    Choice,
+    HostClass,
+    ImageSpec,
+    Lock,
+    Variant,
+    cell_identifier,
+    host_identifier,
+    slug,
+)
 from ..model.verdict import judge
+from ..system.processes import Progress
 from ..versions import ComputeCapability, DriverRelease, minor_in
 from .run import Run, Runner
 

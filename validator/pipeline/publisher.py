@@ -19,20 +19,26 @@ from ..assemble.configuration import attach_compatibility
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembled, Assembler
 from ..assemble.layers import Encoded, Write
-from ..assemble.progress import Progress
 from ..certify import signatures
-from ..certify.provenance import Inputs, Provenance, Refusal, attach_provenance, attach_sbom, provenance_of
+from ..certify.provenance import (
+    Inputs,
+    Provenance,
+    Refusal,
+    attach_provenance,
+    attach_sbom,
+    provenance_of,
+    source_commit,
+)
 from ..certify.signatures import Signer
-from ..certify.trust_file import TrustFile
+from ..certify.trust import TrustFile
 from ..engines.protocol import Built, ImageEngine
 from ..errors import MissingError, ValidatorError
-from ..model.lock import Lock
 from ..model.record import REHEARSAL, BaseOrigin
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..registry.client import Registry
 from ..registry.names import image_tag
-from ..sbom.document import document_of_lock
-from ..system.commit import source_commit
+from ..sbom import document_of_lock
+from ..system.processes import Progress
 
 
 class RefusedError(ValidatorError):

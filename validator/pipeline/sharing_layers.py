@@ -16,16 +16,15 @@ from pathlib import Path
 from ..assemble import layers
 from ..assemble.layer_table import FILE, LayerTable, SharedRow, read_rows, write_rows
 from ..assemble.layers import Encoded, LayerSource, layer_key
-from ..assemble.progress import Progress
 from ..assemble.wheel_layers import layers_of_wheels, made_from, wheel_layers
 from ..assemble.wheels import Wheelhouse
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import load_matrix
-from ..model.lock import Lock
-from ..model.spec import ImageSpec
+from ..model.spec import ImageSpec, Lock
 from ..resources import images_directory, shipped_matrix
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
+from ..system.processes import Progress
 
 _AT_ONCE = 2
 

@@ -1,7 +1,7 @@
 """The program that runs inside an environment, finds out what works there, and writes one JSON report.
 
 It needs Python 3.9 or newer and nothing else: it is packed into one archive
-(`validator/engines/probe_archive.py`), together with `validator/problems.py` and the vendored `packaging`,
+(`validator/engines/protocol.py`), together with `validator/problems.py` and the vendored `packaging`,
 and run by whatever Python an image holds, next to a TensorFlow that may crash the process.
 
     cli          options; writes the report to standard output and progress to standard error
@@ -12,9 +12,9 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     own/         the user's own checks, packed into the archive
     watch        watches the GPUs from before the first check until after the last
     collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's flags and tools
-    training     the small model that checks train
+    training     the small model that checks train; results compared with a reference, the tolerances, and
+                 what fails only in full float32
     tensorflow_devices  TensorFlow's devices and log; the kernels that a GPU ran; the programs that XLA made
-    comparison   results compared with a reference, the tolerances, and what fails only in full float32
 
 Known facts are tables, as JSON in `data/`.
 """

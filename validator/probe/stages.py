@@ -27,8 +27,8 @@ from ..problems import LIMIT, problem, sentence, statement, summary
 from . import child
 from .check import CRASH, ERROR, FAIL, SKIP, TENSORFLOW, TIMEOUT, Check, Context, Result, skipped
 from .child import LAST_LINES, LAST_WORDS_S, Capture, signal_group, tail
-from .comparison import FULL_FLOAT32
 from .tensorflow_devices import telling_line
+from .training import FULL_FLOAT32
 
 #: The module that holds `CHECKS`. Not `__package__`, which the zip importer of Python 3.9 leaves unset.
 REGISTRY = __name__.rpartition(".")[0] + ".checks"

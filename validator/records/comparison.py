@@ -17,7 +17,7 @@ from ..errors import InputError
 from ..model.codec import encode, parse_time
 from ..model.record import Record
 from ..system.files import open_file
-from . import jsonl
+from . import record_files
 from .history import Decline, Difference, Entry, credible_time, finish_time, newest_by_cell
 from .store import Store
 
@@ -146,8 +146,12 @@ def open_snapshot(
         store = stack.enter_context(Store(text, read_only=True))
         return Snapshot(store.newest(now), store.fetch)
     if path.exists():
-        limits = jsonl.Limits()
-        files = (record for file in jsonl.files_of(path) for record in jsonl.read_file(file, limits=limits))
+        limits = record_files.Limits()
+        files = (
+            record
+            for file in record_files.files_of(path)
+            for record in record_files.read_file(file, limits=limits)
+        )
         read = {record.id: record for record in map(believe, _newest(files, now))}
         newest = newest_by_cell(map(Entry.of, read.values()), now)
         return Snapshot(newest, lambda identifiers: {each: read[each] for each in identifiers})

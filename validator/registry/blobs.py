@@ -18,9 +18,8 @@ from ..errors import ValidatorError
 from ..system import http
 from ..system.http import HttpFailure, Kind
 from ..system.pools import Produced
-from .errors import INTERNAL, LOST, AlteredError
 from .names import Repository
-from .session import FailedRequest, Retries, Session, explained
+from .session import INTERNAL, LOST, AlteredError, FailedRequest, Retries, Session, explained
 
 if TYPE_CHECKING:
     import requests

@@ -1,6 +1,7 @@
 """Send requests to one registry: logins, certificates, proxies, redirections, retries and clear errors.
 
-`system.http` reads what a registry sends, and this module says what it means.
+`system.http` reads what a registry sends, and this module says what it means, also in the messages of
+`docker`, with what to do next.
 """
 
 from __future__ import annotations
@@ -23,12 +24,95 @@ import msgspec
 from ..errors import MissingError, ValidatorError
 from ..system import http
 from ..system.http import HttpFailure, Kind
-from . import errors
-from .errors import AlteredError, Fault
 from .names import Repository
 
 if TYPE_CHECKING:
     import requests
+
+
+class AlteredError(ValidatorError):
+    """Content does not match its digest: it was altered, in the registry or in transit."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A kind of failure. temporary: a retry may help. altered: content does not match its digest."""
+
+    pattern: str
+    says: str
+    hint: str
+    temporary: bool = False
+    altered: bool = False
+
+    def error(self, host: str, what: str) -> ValidatorError:
+        """Return the error of a registry. what: the failed action, which begins the message."""
+        kind = AlteredError if self.altered else MissingError
+        return kind(f"{what}: the registry {host} {self.says}", hint=self.hint.format(host=host))
+
+
+_LOGIN = "log in with `docker login {host}`; to write, the account needs permission to push"
+_LATER = "try again later; nothing was partially published"
+_NETWORK = "check the name, the network and the proxy settings"
+
+TOO_MANY = Fault(
+    r"\b429\b|too ?many ?requests",
+    "currently rejects requests because there were too many", _LATER, temporary=True,
+)  # fmt: skip
+FULL = Fault(
+    r"\b507\b|no space left|insufficient storage|disk quota",
+    "is full: it can't store the content",
+    "free some space in the registry, then repeat the command",
+)
+UNAUTHORIZED = Fault(
+    r"\b401\b|unauthorized|authentication required|credential not found|token.*expired|no basic auth",
+    "requires a login, or rejects the current one", _LOGIN,
+)  # fmt: skip
+DENIED = Fault(r"\b403\b|forbidden|denied", "denies access", _LOGIN)
+INTERNAL = Fault(
+    r"\b50[0234]\b|internal server error|bad gateway|service unavailable|gateway time-?out",
+    "reports an internal error", _LATER, temporary=True,
+)  # fmt: skip
+UNKNOWN_HOST = Fault(r"no such host|server misbehaving", "can't be found: its host name is unknown", _NETWORK)
+NO_TLS = Fault(
+    r"server gave HTTP response to HTTPS client",
+    "uses HTTP without TLS, which is only allowed on this machine",
+    "set up TLS for the registry",
+)
+UNTRUSTED = Fault(
+    r"x509:|certificate (?:signed|is not|has expired)|tls: ",
+    "has a TLS certificate that this machine does not trust",
+    "add the authority's certificate to the system, or fix the registry's certificate",
+)
+ALTERED = Fault(
+    r"digest mismatch|mismatch(?:ed)? digest|does not match|content digest|size mismatch|mismatch size",
+    "returned content that does not match its digest",
+    "it was altered, in the registry or in transit; do not use it",
+    altered=True,
+)
+LOST = Fault(
+    r"connection (?:refused|reset)|broken pipe|unexpected EOF|\bEOF\b|i/o timeout|deadline exceeded"
+    r"|network is unreachable|no route to host|timed? ?out",
+    "can't be reached, or the connection was lost", _NETWORK, temporary=True,
+)  # fmt: skip
+
+#: In order of precedence: a response of the registry says more than an error of the connection.
+FAULTS = (
+    TOO_MANY, FULL, UNAUTHORIZED, DENIED, INTERNAL, UNKNOWN_HOST, NO_TLS, UNTRUSTED, ALTERED, LOST,
+)  # fmt: skip
+
+
+def fault_of(message: str) -> Fault | None:
+    """Return the kind of failure that a program's message is about, or None if it is unknown."""
+    return next((fault for fault in FAULTS if re.search(fault.pattern, message, re.IGNORECASE)), None)
+
+
+def explain(host: str, message: str, *, what: str) -> ValidatorError:
+    """Return the error for a failed program. what: the failed action, which begins the message."""
+    fault = fault_of(message)
+    if fault is None:
+        last = [line.strip() for line in message.splitlines() if line.strip()][-1:] or ["no message"]
+        return MissingError(f"{what}: {last[0][:300]}")
+    return fault.error(host, what)
 
 
 # Log in to a registry with Docker's credentials: those of `docker login` and of its credential helpers.
@@ -180,13 +264,13 @@ _RETRIES, _LOST_RETRIES = 5, 2
 #: Docker Hub's name for people, and the host of its registry.
 _API_HOSTS = {"docker.io": "registry-1.docker.io"}
 _FAULTS: Mapping[int, Fault] = {
-    401: errors.UNAUTHORIZED, 403: errors.DENIED, 408: errors.LOST, 429: errors.TOO_MANY, 507: errors.FULL,
-    **dict.fromkeys((500, 502, 503, 504), errors.INTERNAL),
+    401: UNAUTHORIZED, 403: DENIED, 408: LOST, 429: TOO_MANY, 507: FULL,
+    **dict.fromkeys((500, 502, 503, 504), INTERNAL),
 }  # fmt: skip
 _NO_SPACE = ("no space left", '"Err":28', "disk quota")
 _KINDS: Mapping[Kind, Fault] = {
-    Kind.LOST: errors.LOST, Kind.SILENT: errors.LOST, Kind.UNKNOWN_HOST: errors.UNKNOWN_HOST,
-    Kind.NO_TLS: errors.NO_TLS, Kind.UNTRUSTED: errors.UNTRUSTED,
+    Kind.LOST: LOST, Kind.SILENT: LOST, Kind.UNKNOWN_HOST: UNKNOWN_HOST,
+    Kind.NO_TLS: NO_TLS, Kind.UNTRUSTED: UNTRUSTED,
 }  # fmt: skip
 
 
@@ -442,7 +526,7 @@ class Session:
             return answer
         answer.close()
         if not isinstance(data, bytes | None):
-            raise FailedRequest(replace(errors.UNAUTHORIZED, temporary=True), "the token expired", 401)
+            raise FailedRequest(replace(UNAUTHORIZED, temporary=True), "the token expired", 401)
         return sent(self._authorization.header())
 
     def _ask(
@@ -480,7 +564,7 @@ def explained() -> Iterator[None]:
         first = listed[0] if listed else _Listed()
         fault = _FAULTS.get(failure.status)
         text = failure.content.decode("utf-8", "replace")
-        if fault is errors.INTERNAL and any(mark in text for mark in _NO_SPACE):
-            fault = errors.FULL
+        if fault is INTERNAL and any(mark in text for mark in _NO_SPACE):
+            fault = FULL
         message = " ".join(f"{failure.status} {first.code} {first.message}".split())[:300]
         raise FailedRequest(fault, message, failure.status, first.code, failure.pause_s) from failure

@@ -12,7 +12,7 @@ from ..model.diagnosis import Cause, Diagnosis, shortened
 from ..model.record import Record
 from ..records.comparison import Change, changed_checks, changes
 from ..records.history import Decline, Difference
-from ..records.jsonl import Merged, RefusedArtifact
+from ..records.record_files import Merged, RefusedArtifact
 from ..redaction.redact import Redaction
 from .issue import fenced, markdown
 from .overview import code, table

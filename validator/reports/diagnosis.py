@@ -19,14 +19,13 @@ from markupsafe import Markup
 
 from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence
 from ..model.prediction import EAGER, EAGER_ONLY, XLA
-from .diagnosis_words import environment_facts, headline, missing_facts
-from .diagnosis_words import headline as answer_without_cause
-from .printable import one_line, printable, wrapped
+from .printable import environment_facts, headline, missing_facts, one_line, printable, wrapped
+from .printable import headline as answer_without_cause
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
-    from ..model.lock import Lock
+    from ..model.spec import Lock
 
 
 #: Columns at which prose is wrapped, in a file and on a terminal that is at least as wide.

@@ -25,9 +25,8 @@ from ..model.prediction import (
     Rank,
     Rule,
 )
-from .diagnosis_words import fact_names
 from .issue import escaped
-from .printable import counted, json_text, one_line
+from .printable import counted, fact_names, json_text, one_line
 
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

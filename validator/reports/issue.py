@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ..model.diagnosis import WAYS, Cause, Diagnosis, Evidence
 from ..redaction.redact import Redaction
-from .diagnosis_words import environment_facts, headline, missing_facts
-from .printable import one_line
+from .printable import environment_facts, headline, missing_facts, one_line
 
 #: Characters that are markup in Markdown.
 _MARKUP = re.compile(r"([\\`*_\[\]<>|])")

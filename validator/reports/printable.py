@@ -1,9 +1,11 @@
-"""Make text from elsewhere safe to print on a terminal or in the log of a workflow.
+"""Make text from elsewhere safe to print, and name the parts of a diagnosis in words.
 
 An imported record, a pasted log or the output of a container can contain escape sequences. A terminal would
 act on them: they can recolor, overwrite or hide other output, or set the window's title or the clipboard.
 GitHub's runners execute commands in the output of a step: `::error::` at the start of a line, after blanks,
 and `##[error]` anywhere in it (ActionCommand.cs in https://github.com/actions/runner).
+
+This imports only the standard library, because a browser has nothing else.
 """
 
 from __future__ import annotations
@@ -12,7 +14,11 @@ import json
 import math
 import re
 import textwrap
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..model.diagnosis import Diagnosis
 
 #: C0 and C1 controls except line feed and tab, characters that change the writing direction or act as a line
 #: separator, and surrogates, which no output can encode.
@@ -90,3 +96,63 @@ def _escape_command(match: re.Match[str]) -> str:
 def _escape(match: re.Match[str]) -> str:
     code = ord(match[0])
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+
+#: Names of the facts, in the order in which they are shown.
+_FACTS = {
+    "tensorflow": "TensorFlow",
+    "python": "Python",
+    "keras": "Keras",
+    "cuda": "CUDA",
+    "cudnn": "cuDNN",
+    "driver": "driver",
+    "driver_cuda": "CUDA of the driver",
+    "gpu": "GPU",
+    "os": "on",
+    "image": "image",
+}
+#: Names of the facts that are missing, by the fields of `Host` and `Software`.
+MISSING = {
+    "tensorflow": "the TensorFlow release",
+    "python": "the Python version",
+    "cuda": "the CUDA libraries",
+    "cudnn": "cuDNN",
+    "machine": "the processor architecture",
+    "wheel": "where TensorFlow was installed from",
+    "library_path": "LD_LIBRARY_PATH",
+    "driver": "the NVIDIA driver",
+    "gpu": "the GPU",
+    "system": "the operating system",
+}
+
+
+def environment_facts(diagnosis: Diagnosis) -> Sequence[str]:
+    """Return what is known about the environment: `TensorFlow 2.18.0`, `driver 535.183.01`."""
+    return [f"{_FACTS[name]} {one_line(diagnosis.facts[name])}" for name in _FACTS if name in diagnosis.facts]
+
+
+def headline(diagnosis: Diagnosis) -> str:
+    """Return the answer in one sentence where no cause was found."""
+    # Every command imports this module, and only a diagnosis needs that one.
+    from ..model.diagnosis import GPU_USED, NO_FAULT, NO_GPU_LISTED, NOT_SHOWN, UNRECOGNIZED
+
+    if diagnosis.answer == NOT_SHOWN and diagnosis.harmless:
+        return "No fault found: the messages are harmless. This does not show whether the GPU is used."
+    headlines = {
+        UNRECOGNIZED: "Unknown: this matches no known cause.",
+        NO_GPU_LISTED: "TensorFlow lists no GPU, but this does not show why.",
+        GPU_USED: "No fault found: TensorFlow uses the GPU.",
+        NO_FAULT: "No fault found.",
+        NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
+    }
+    return headlines[diagnosis.answer]
+
+
+def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
+    """Return the facts that would tell more, in words."""
+    return fact_names(diagnosis.missing)
+
+
+def fact_names(fields: Iterable[str]) -> Sequence[str]:
+    """Return what fields of `Host` and `Software` are about, in words."""
+    return [MISSING.get(name, name) for name in fields]

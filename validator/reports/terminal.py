@@ -16,9 +16,8 @@ from ..compat.predict import GpuSupport, ImageSupport
 from ..model.prediction import EAGER, XLA, Outcome, PlannedCell, Prediction, Rank, Reason
 from ..model.record import Record
 from ..model.report import CheckDescription, CheckOutcome, CheckResult
-from .diagnosis_words import fact_names
 from .overview import LIMITED, STYLES, Row, grid
-from .printable import printable
+from .printable import fact_names, printable
 
 #: The width of output that is not for a terminal. No row is longer, so `grep` finds whole lines.
 _UNBOUNDED = 2000

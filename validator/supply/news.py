@@ -16,13 +16,14 @@ import yaml
 
 from .._vendor.packaging.requirements import Requirement
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat import facts, freshness, policies, releases
+from ..compat import facts, policies, releases
 from ..compat.inspect.build import WheelFile, write
 from ..compat.inspect.elf import InspectionError
 from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
 from ..system.runs import temporary_directory
 from ..versions import Version, major_minor
+from . import freshness
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}

@@ -26,6 +26,9 @@ from typing import IO
 
 from . import runs
 
+#: Called with one short line about the progress, from any thread.
+Progress = Callable[[str], None]
+
 logger = logging.getLogger(__name__)
 
 #: Seconds from SIGTERM to SIGKILL.

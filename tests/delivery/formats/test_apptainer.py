@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from validator.delivery.formats.commands import write_apptainer
+from validator.delivery.commands import write_apptainer
 from validator.delivery.start import Place
 
 from . import starts

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from hypothesis import given
 
-from validator.delivery.formats.documents import write_compose
+from validator.delivery.formats import write_compose
 from validator.delivery.start import Devices, Place, User
 
 from . import starts

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from validator.assemble.configuration import USER_NAME
-from validator.delivery.formats.documents import write_devcontainer
+from validator.delivery.formats import write_devcontainer
 from validator.delivery.start import Devices, Place, User
 from validator.errors import InputError
 

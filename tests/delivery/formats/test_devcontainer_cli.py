@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from validator.delivery.formats.documents import write_devcontainer
+from validator.delivery.formats import write_devcontainer
 from validator.delivery.start import Devices
 from validator.supply.python_packages import npm_package
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from validator.delivery.formats.commands import docker_command, podman_command, write_docker, write_podman
+from validator.delivery.commands import docker_command, podman_command, write_docker, write_podman
 from validator.delivery.start import Devices, Place, Start, User, devices_of, user_of
 from validator.errors import InputError, MissingError
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from hypothesis import given
 
-from validator.delivery.formats.documents import (
+from validator.delivery.formats import (
     CAPABILITY_LABELS,
     DRIVER_LABEL,
     GPU_RESOURCE,

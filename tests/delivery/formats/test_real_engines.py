@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from validator.assemble.destinations import OciLayout
-from validator.delivery.formats.commands import docker_command, podman_command
+from validator.delivery.commands import docker_command, podman_command
 from validator.delivery.start import Place, Start, User
 from validator.engines.docker.endpoint import reach
 from validator.errors import MissingError

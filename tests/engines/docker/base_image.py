@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import put_base
-from validator.assemble.image_names import PROJECT
 from validator.assemble.layer_table import LayerTable
-from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import EngineImages
 from validator.engines.docker.load import load
-from validator.model.spec import ImageSpec
+from validator.model.spec import PROJECT, ImageSpec
 
 
 def base_image(endpoint: Endpoint, spec: ImageSpec) -> str:

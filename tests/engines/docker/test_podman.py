@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from validator.engines.docker import endpoint, podman
+from validator.engines.docker import endpoint
 from validator.engines.docker.endpoint import Endpoint
 from validator.errors import MissingError
 
@@ -36,9 +36,9 @@ def test_a_podman_that_cannot_be_used_is_named(
     if script is not None:
         program(tmp_path, script)
     monkeypatch.setenv("PATH", str(tmp_path))
-    podman._service.cache_clear()
+    endpoint._podman_service.cache_clear()
     with pytest.raises(MissingError, match=message):
-        podman.connect()
+        endpoint.connect_podman()
 
 
 def test_both_reasons_are_named_where_there_is_no_engine(
@@ -47,19 +47,19 @@ def test_both_reasons_are_named_where_there_is_no_engine(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(MissingError, match=r"none\.sock does not exist; Podman is not installed") as caught:
-        podman.connect_any(endpoint.connect)
+        endpoint.connect_any(endpoint.connect)
     assert caught.value.hint is not None and caught.value.hint.startswith("install Docker Engine")
 
 
 def test_docker_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     found = Endpoint(quick=Mock(), context="default", version="28.5.2", info={}, client=Mock())
     monkeypatch.setattr(endpoint, "connect", lambda: found)
-    monkeypatch.setattr(podman, "connect", lambda: pytest.fail("Podman was asked"))
-    assert podman.connect_any(endpoint.connect) is found
+    monkeypatch.setattr(endpoint, "connect_podman", lambda: pytest.fail("Podman was asked"))
+    assert endpoint.connect_any(endpoint.connect) is found
 
 
 def test_only_gpus_of_readable_specifications_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podman, "_SPECIFICATIONS", (tmp_path, tmp_path / "absent"))
+    monkeypatch.setattr(endpoint, "_SPECIFICATIONS", (tmp_path, tmp_path / "absent"))
     (tmp_path / "a.json").write_text(
         json.dumps({"kind": "nvidia.com/gpu", "devices": [{"name": "all"}, {"name": "GPU-1"}, {}]})
     )
@@ -68,4 +68,4 @@ def test_only_gpus_of_readable_specifications_count(tmp_path: Path, monkeypatch:
     (tmp_path / "d.yaml").write_text("kind: [")
     (tmp_path / "e.json").write_text("[]")
     (tmp_path / "f.txt").write_text("kind: nvidia.com/gpu")
-    assert sorted(podman._devices()) == ["0", "GPU-1", "all"]
+    assert sorted(endpoint._cdi_devices()) == ["0", "GPU-1", "all"]

@@ -15,9 +15,8 @@ import pytest
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet import kubernetes, kubernetes_nodes
-from validator.fleet.job_output import CutError
 from validator.fleet.kubernetes import Kubernetes
-from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, Refused, State, Unit
+from validator.fleet.protocol import CutError, Fault, FleetDown, Handle, Phase, Refused, State, Unit
 from validator.fleet.settings import KubernetesPlace, KubernetesSection
 from validator.model.measurement import labelled
 

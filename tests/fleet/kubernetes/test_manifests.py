@@ -12,8 +12,7 @@ import yaml
 from click.testing import CliRunner
 
 from validator.cli.fleet import fleet_command
-from validator.engines.probe_archive import probe_request
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_request
 from validator.errors import InputError
 from validator.fleet import kubernetes
 from validator.fleet.settings import KubernetesPlace, Toleration

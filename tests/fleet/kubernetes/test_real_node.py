@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from validator.engines.probe_archive import probe_request
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_request
 from validator.fleet import kubernetes_nodes
 from validator.fleet.kubernetes import UNIT_LABEL, Kubernetes
 from validator.fleet.kubernetes_client import Api

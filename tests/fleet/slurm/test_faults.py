@@ -19,8 +19,7 @@ import pytest
 from tests.fleet.making import unit
 from tests.support import small_disk
 from validator.engines.protocol import ProbeRequest
-from validator.fleet.job_output import CutError
-from validator.fleet.protocol import Fault, FleetDown, Handle, Phase, State, Unit, array_name
+from validator.fleet.protocol import CutError, Fault, FleetDown, Handle, Phase, State, Unit, array_name
 from validator.fleet.settings import SlurmPlace
 from validator.fleet.slurm import SlurmFleet
 

@@ -14,8 +14,7 @@ import pytest
 from tests.fleet.making import unit
 from tests.registry.server import RunningRegistry
 from tests.support import mount_place
-from validator.engines.probe_archive import probe_request
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_request
 from validator.errors import InputError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, State, Unit, array_name
 from validator.fleet.settings import SlurmPlace

@@ -10,8 +10,7 @@ import pytest
 
 from tests.fleet.making import unit
 from tests.probe.environments import AS_BUILT_2_21, tensorflow_environment
-from validator.engines.probe_archive import probe_archive
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_archive
 from validator.fleet.protocol import Phase, State
 from validator.fleet.settings import SlurmPlace, SlurmSection
 from validator.fleet.slurm import SlurmFleet

@@ -14,17 +14,15 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.assemble.image import Assembler, put_base
-from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
-from validator.model.lock import Lock
 from validator.model.record import Record, record_of
-from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.opened_engine import ImageSettings, assembler
+from validator.model.spec import Choice, ImageSpec, Lock, Variant, image_reference
+from validator.pipeline.makers import ImageSettings, assembler
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources, host_sources
 

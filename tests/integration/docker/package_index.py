@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import urlsplit
 
-from validator.model.lock import Lock, Wheel
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock, Wheel
 
 #: How often the server checks if it should stop.
 _POLL_S = 0.02

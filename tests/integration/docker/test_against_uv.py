@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from validator.assemble.image_names import image_reference
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.docker.endpoint import Endpoint
 from validator.locks import lock_files
-from validator.model.lock import Lock
 from validator.model.record import Record
+from validator.model.spec import Lock, image_reference
 from validator.resources import images_directory
 from validator.system.package_sources import host_sources
 

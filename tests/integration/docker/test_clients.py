@@ -16,7 +16,7 @@ from validator.assemble.destinations import OciLayout, RegistryDestination
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.engines.docker.endpoint import Endpoint
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 from validator.registry.names import Repository
 
 from ...assemble.podman import own_podman

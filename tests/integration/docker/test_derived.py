@@ -18,7 +18,7 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.locks import lock_files
-from validator.model.lock import Lock
+from validator.model.spec import Lock
 
 from .conftest import CPU, KERAS, maker_at, quiet, removed_afterwards, tensorflow
 from .package_index import Index, TinyWheel, lock_of

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.delivery.formats.documents import write_devcontainer
+from validator.delivery.formats import write_devcontainer
 from validator.delivery.start import Devices, Image, Place, Start, User
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.protocol import Built

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker import podman
-from validator.engines.docker.endpoint import Endpoint, connect
+from validator.engines.docker.endpoint import Endpoint, connect, connect_podman
 from validator.engines.docker.engine import DockerEngine
-from validator.engines.probe_archive import probe_archive
-from validator.engines.protocol import ProbeRequest
+from validator.engines.protocol import ProbeRequest, probe_archive
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report, read_report
 from validator.model.verdict import judge
@@ -79,7 +77,7 @@ def probe(base_image: str, endpoint: Endpoint, site: Path) -> Iterator[Probe]:
         )
         with cdi.offered(None if endpoint.is_podman else endpoint.client, offer):
             # A new connection sees the device, and requests it like a real one.
-            own = podman.connect() if endpoint.is_podman else connect()
+            own = connect_podman() if endpoint.is_podman else connect()
             engine = DockerEngine(own)
             try:
                 request = ProbeRequest(probe_archive(), arguments, {}, LIMIT_S)

@@ -17,10 +17,10 @@ import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.assemble.image import Assembler
-from validator.assemble.image_names import LABEL_LOCK
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.errors import EXIT_INTERRUPTED, MissingError
+from validator.model.spec import LABEL_LOCK
 
 from .conftest import CPU, KERAS, cpu_lock, maker_at, new_cache, put_default_base, quiet, tensorflow
 from .package_index import Index, TinyWheel, lock_of, running_index

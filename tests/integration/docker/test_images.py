@@ -10,11 +10,11 @@ from pathlib import Path
 import certifi
 import pytest
 
-from validator.assemble import image_names
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError
+from validator.model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC
 from validator.system.package_sources import host_sources
 
 from .conftest import (
@@ -131,11 +131,11 @@ def test_labels_name_the_spec_the_lock_and_the_base(
     endpoint: Endpoint, cpu_image: Built, index: Index
 ) -> None:
     labels = endpoint.client.images.get(cpu_image.reference).labels
-    assert labels[image_names.LABEL_SPEC] == CPU.identifier
-    assert labels[image_names.LABEL_LOCK] == cpu_lock(index).digest == cpu_image.lock_digest
+    assert labels[LABEL_SPEC] == CPU.identifier
+    assert labels[LABEL_LOCK] == cpu_lock(index).digest == cpu_image.lock_digest
     assert labels["org.opencontainers.image.version"] == "2.99.0"
-    assert cpu_image.base == labels[image_names.LABEL_BASE]
-    assert labels[image_names.LABEL_BASE].split(":")[0] in ("registry", "bootstrap")
+    assert cpu_image.base == labels[LABEL_BASE]
+    assert labels[LABEL_BASE].split(":")[0] in ("registry", "bootstrap")
 
 
 def test_an_image_is_found_again_only_by_its_lock(

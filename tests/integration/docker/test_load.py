@@ -21,7 +21,6 @@ from docker.errors import ImageNotFound
 
 from validator.assemble.destinations import Destination, OciLayout
 from validator.assemble.image import assemble
-from validator.assemble.image_names import LABEL_SPEC, image_reference
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.wheel_layers import plan_image
@@ -32,7 +31,7 @@ from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.images import list_images
 from validator.engines.docker.load import load
 from validator.errors import MissingError, ValidatorError
-from validator.model.spec import Additions
+from validator.model.spec import LABEL_SPEC, Additions, image_reference
 from validator.pipeline.run import Result, Status
 from validator.registry.names import image_tag
 from validator.system import runs

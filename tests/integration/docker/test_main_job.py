@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.image_names import image_reference
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.locks import lock_files
 from validator.model.record import Record, Verdict
+from validator.model.spec import image_reference
 from validator.model.verdict import REQUIRED_ON_CPU
 
 from .conftest import PYTHON, ROOT, build_matrix, measured

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.assemble.image_names import image_reference
 from validator.compat import releases
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.images import list_images
+from validator.model.spec import image_reference
 
 from ...supply import own_wheel_files as made
 from .conftest import PYTHON, new_cache, nvidia

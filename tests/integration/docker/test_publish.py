@@ -10,7 +10,6 @@ import pytest
 
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler
-from validator.assemble.image_names import image_reference
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
@@ -18,8 +17,7 @@ from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.docker.images import list_images
 from validator.locks import lock_files
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec, Variant
+from validator.model.spec import ImageSpec, Lock, Variant, image_reference
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.publisher import Publisher
 from validator.pipeline.run import Options, RegistryUse, Result, Run, Status

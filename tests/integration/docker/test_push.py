@@ -19,15 +19,13 @@ import pytest
 from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler, put_base
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import Trust, TrustFile
 from validator.engines.docker import images
 from validator.engines.docker.endpoint import Endpoint, connect
 from validator.engines.docker.engine import DockerEngine
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
-from validator.model.lock import Lock
-from validator.model.spec import ImageSpec
+from validator.model.spec import ImageSpec, Lock
 from validator.pipeline.publisher import Publisher, TagTaken
 from validator.registry import session
 from validator.registry.client import Registry

@@ -16,15 +16,15 @@ from validator.cli import rehearse
 from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
+from validator.delivery.rehearsal import serve_command
 from validator.engines.docker.endpoint import Endpoint
 from validator.engines.docker.images import list_images
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.lock import Lock
 from validator.model.record import Origin, Verdict
+from validator.model.spec import Lock
 from validator.records.store import Store
 from validator.registry.client import Registry
-from validator.registry.loopback import serve_command
 from validator.registry.names import Repository
 from validator.system.files import cache_directory
 from validator.system.package_sources import PackageSources

@@ -17,11 +17,11 @@ from validator.assemble.layer_table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.base_container import EngineImages
 from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.engine import EngineImages
 from validator.errors import InputError
 from validator.model.spec import Additions
-from validator.pipeline.contents import rebuild_image
+from validator.pipeline.makers import rebuild_image
 from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository

@@ -18,8 +18,7 @@ from validator.errors import MissingError
 from validator.model.record import Layer, Verdict
 from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.serve.events import Events
-from validator.serve.server import PageServer
+from validator.serve import Events, PageServer
 from validator.supply.python_packages import pyodide_package, run_by_node
 from validator.system.output_directory import update_directory
 

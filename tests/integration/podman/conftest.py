@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker import podman
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.docker.endpoint import Endpoint, connect_podman
 from validator.errors import MissingError
 
 from ...loop import tiers
@@ -54,7 +53,7 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """Connect to Podman."""
     with limited(tmp_path_factory.mktemp("containers")):
         try:
-            found = podman.connect()
+            found = connect_podman()
         except MissingError as error:
             pytest.skip(str(error))
         yield found

@@ -15,7 +15,7 @@ from validator.model.spec import AS_BUILT, LATEST
 from validator.probe.check import Context, Result
 from validator.probe.checks import libraries
 from validator.probe.child import Answer
-from validator.probe.collectors import kernels, loader
+from validator.probe.collectors import loader
 
 from ...compat.cells import cell
 from ...laws import subjects_to_try
@@ -85,14 +85,14 @@ def test_the_probe_judges_as_the_predictions_do(release: str, policy: str, run: 
     ],
 )
 def test_kernels_of_the_2_21_wheel(capability: str, expected: str, isa: str | None, compiled: int) -> None:
-    found = kernels.coverage("2.21.0", BUILD, capability)
+    found = loader.coverage("2.21.0", BUILD, capability)
     assert found is not None
     assert (found.kernels, found.isa, found.compiled, found.source) == (expected, isa, compiled, "measured")
 
 
 @pytest.mark.parametrize(("capability", "expected"), [("5.2", "none"), ("8.6", "native"), ("9.0", "jit")])
 def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
-    found = kernels.coverage("2.23.0.dev1", BUILD, capability)
+    found = loader.coverage("2.23.0.dev1", BUILD, capability)
     assert found is not None
     assert (found.kernels, found.units, found.source) == (expected, None, "build_information")
     assert found.cuda == ("12.5.1" if expected == "jit" else None)
@@ -100,7 +100,7 @@ def test_a_wheel_that_was_not_measured(capability: str, expected: str) -> None:
 
 def test_kernels_run_on_later_minors_but_no_other_major() -> None:
     def of(capability: str, *names: str) -> str:
-        found = kernels.coverage(None, {"cuda_compute_capabilities": names}, capability)
+        found = loader.coverage(None, {"cuda_compute_capabilities": names}, capability)
         assert found is not None
         return found.kernels
 
@@ -109,8 +109,8 @@ def test_kernels_run_on_later_minors_but_no_other_major() -> None:
     assert of("10.0", "sm_90a", "compute_100a") == "jit"
     assert (of("10.3", "compute_100a"), of("10.3", "compute_100f")) == ("none", "jit")
     assert (of("9.0", "sm_90a"), of("12.0", "sm_90a", "compute_90")) == ("native", "jit")
-    assert kernels.coverage(None, {}, "8.0") is None
-    assert kernels.coverage(None, None, "8.0") is None
+    assert loader.coverage(None, {}, "8.0") is None
+    assert loader.coverage(None, None, "8.0") is None
 
 
 def test_machine_code(run: Any) -> None:

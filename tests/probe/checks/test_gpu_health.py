@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from validator.probe.check import Context, Result
-from validator.probe.checks import devices
+from validator.probe.checks import environment
 
 from ..passing import evidence
 
@@ -16,7 +16,7 @@ GPU = ("gpus", 0)
 
 def run(facts: dict[str, Any], *path: str | int, **changes: Any) -> Result:
     facts["health"] = evidence("gpu_health", *path, **changes)
-    return devices.gpu_health.run(Context(facts))
+    return environment.gpu_health.run(Context(facts))
 
 
 def test_a_healthy_gpu_passes_and_is_not_identified(gpu_facts: dict[str, Any]) -> None:
@@ -80,7 +80,7 @@ def test_what_nvml_does_not_tell_is_unknown_and_blocks_nothing(gpu_facts: dict[s
     made["gpus"][0].update(before={**made["gpus"][0]["before"], **UNKNOWN})
     made["gpus"][0].update(after=made["gpus"][0]["before"])
     gpu_facts["health"] = made
-    result = devices.gpu_health.run(Context(gpu_facts))
+    result = environment.gpu_health.run(Context(gpu_facts))
     assert result.outcome == "pass"
     assert result.evidence["unknown"] == ["memory errors", "remapping", "clocks", "processes", "Xid messages"]
     assert result.sentence.endswith(
@@ -93,13 +93,13 @@ def test_errors_from_before_the_run_are_not_new(gpu_facts: dict[str, Any]) -> No
     for when in ("before", "after"):
         made["gpus"][0][when] = {**made["gpus"][0][when], "uncorrected_errors": 7}
     gpu_facts["health"] = made
-    assert devices.gpu_health.run(Context(gpu_facts)).outcome == "pass"
+    assert environment.gpu_health.run(Context(gpu_facts)).outcome == "pass"
 
 
 def test_only_the_gpu_that_was_measured_counts(gpu_facts: dict[str, Any]) -> None:
     made = evidence("gpu_health")
     made["gpus"].append({**made["gpus"][0], "uuid": "GPU-2", "xids": [79]})
     gpu_facts["health"] = made
-    assert devices.gpu_health.run(Context(gpu_facts)).outcome == "pass"
+    assert environment.gpu_health.run(Context(gpu_facts)).outcome == "pass"
     gpu_facts["host"]["driver_libraries"]["cuda"]["gpus"][0]["uuid"] = "MIG-1"
-    assert devices.gpu_health.run(Context(gpu_facts)).outcome == "fail"
+    assert environment.gpu_health.run(Context(gpu_facts)).outcome == "fail"

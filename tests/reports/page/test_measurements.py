@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from validator.model.record import Layer, Record, Verdict
-from validator.reports.page.chart import Chart, charts
-from validator.reports.page.layout import layout
+from validator.reports.page.layout import Chart, charts, layout
 from validator.reports.page.measurements import gather, readable, speed_of, storage
 from validator.reports.page.site import site
 

@@ -2,7 +2,7 @@
 
 Published tables of TensorFlow builds are incomplete and sometimes wrong, but the wheel can't be. Nothing in
 the wheel is executed. `elf` reads ELF files and the device code in them, `build` takes wheels apart and keeps
-the facts in `data/builds.yaml`. `python -m validator.compat.inspect` is the command.
+the facts in `data/builds.yaml`. `python -m validator.compat.inspect.build` is the command.
 """
 
 from __future__ import annotations

@@ -20,16 +20,14 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, DeviceRequest, LogConfig
 
-from ...assemble import image_names
-from ...assemble.progress import Progress
 from ...errors import InputError, MissingError, ValidatorError
+from ...model.spec import PROJECT, image_reference
 from ...system import processes, runs
 from ...system.files import says_full_disk
+from ...system.processes import Progress
 from ...system.runs import Note
-from ..probe_archive import NO_PYTHON, START
-from ..protocol import ProbeRequest
-from . import podman
-from .endpoint import Endpoint, disk_full, engine_gone
+from ..protocol import NO_PYTHON, START, ProbeRequest
+from .endpoint import Endpoint, disk_full, engine_gone, podman_create
 from .images import read
 
 _CDI = "nvidia.com/gpu="
@@ -127,9 +125,9 @@ def new_name() -> str:
 
 def _find_image_hint(image: str) -> str:
     if re.fullmatch(r"tf\d+\.\d+[\w.+-]*", image):
-        return f"the local image of this specification is {image_names.image_reference(image)}"
+        return f"the local image of this specification is {image_reference(image)}"
     repository, _, tag = image.partition(":")
-    if repository == image_names.PROJECT:
+    if repository == PROJECT:
         # These names exist in no registry.
         return f"build it with `validator build-matrix --profile full --select image={tag}`"
     if "/" in image:
@@ -147,7 +145,7 @@ def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -
     start = ["/bin/sh", "-c", START, f"/{_DIRECTORY}/probe.pyz"]
     try:
         if endpoint.is_podman:
-            made = podman.create(
+            made = podman_create(
                 endpoint,
                 image,
                 [*start, *request.arguments],

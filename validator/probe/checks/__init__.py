@@ -6,7 +6,6 @@ from ..check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from . import (
     compute,
     data,
-    devices,
     environment,
     layers,
     libraries,
@@ -21,7 +20,7 @@ from . import (
 
 #: Families come in this order, and the checks of one in the order of its module.
 _FAMILIES = (
-    *(devices, environment, packages, libraries),
+    *(environment, packages, libraries),
     # Its check is the first measurement, because the other workers wait for this one.
     multi_worker,
     *(compute, xla_programs, xla_coverage, speed, layers, memory, multi_gpu, data),

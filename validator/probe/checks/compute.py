@@ -7,7 +7,7 @@ import statistics
 from typing import Any, Callable
 
 from ...problems import problem, statement
-from .. import child, comparison, tensorflow_devices, training
+from .. import child, tensorflow_devices, training
 from ..check import FAIL, TENSORFLOW, Context, Result, check, judged
 from ..tensorflow_devices import gpus
 
@@ -80,11 +80,11 @@ def gpu_compute(context: Context) -> Result:
 
     def measured() -> Result:
         on_cpu, on_gpu = (_compute(tf, device) for device in ("/CPU:0", "/GPU:0"))
-        precision = comparison.precision(tf)
+        precision = training.precision(tf)
         evidence = {
             "precision": precision,
-            "tolerance": comparison.tolerance(precision, _ROUNDINGS, _LENGTH),
-            "results": comparison.compare_all(tf, on_gpu, on_cpu),
+            "tolerance": training.tolerance(precision, _ROUNDINGS, _LENGTH),
+            "results": training.compare_all(tf, on_gpu, on_cpu),
             "gpu_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"],
         }
         return judge_gpu_compute(evidence)
@@ -92,7 +92,7 @@ def gpu_compute(context: Context) -> Result:
     soft = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(False)
     try:
-        return comparison.also_in_float32(context, "gpu_compute_float32", measured(), measured)
+        return training.also_in_float32(context, "gpu_compute_float32", measured(), measured)
     finally:
         tf.config.set_soft_device_placement(soft)
 
@@ -118,7 +118,7 @@ def _compute(tf: Any, device: str) -> dict[str, Any]:
 
 def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
     results = evidence["results"]
-    problems = comparison.computed_elsewhere(results, "GPU")
+    problems = training.computed_elsewhere(results, "GPU")
     problems += [
         problem("result_differs_from_cpu", operation=entry["name"], difference=entry["difference"])
         for entry in results
@@ -126,7 +126,7 @@ def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
     ]
     if evidence["gpu_peak_bytes"] <= 0:
         problems.append(problem("nothing_allocated_on_gpu"))
-    worst = comparison.worst(results)
+    worst = training.worst(results)
     passed = statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
     return judged(problems, passed, evidence)
 
@@ -148,7 +148,7 @@ def xla_train_step(context: Context) -> Result:
     context.tell(child.DOING, statement=statement("compiling", program="training step", type="float32"))
 
     def measured() -> Result:
-        precision = comparison.precision(tf)
+        precision = training.precision(tf)
         with tf.device(f"/{device_type}:0"):
             images, labels = training.batch(tf)
             step = training.step(tf, compiled=True)
@@ -165,7 +165,7 @@ def xla_train_step(context: Context) -> Result:
             "losses_uncompiled": plain.losses,
             "precision": precision,
             # Both the compiled step and the one it is compared with are rounded.
-            "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+            "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
             "largest_difference": training.apart(compiled.gradients, plain.gradients),
             "compile_s": compiled.seconds[0] - usual,
             "step_s": usual,
@@ -173,7 +173,7 @@ def xla_train_step(context: Context) -> Result:
         }
         return judge_xla_train_step(evidence)
 
-    return comparison.also_in_float32(context, "xla_train_step_float32", measured(), measured)
+    return training.also_in_float32(context, "xla_train_step_float32", measured(), measured)
 
 
 def judge_xla_train_step(evidence: dict[str, Any]) -> Result:
@@ -216,11 +216,11 @@ def silent_cpu(context: Context) -> Result:
         return Result(FAIL, None, [problem("training_on_cpu")])
 
     measured = functools.partial(_train_unplaced, tf)
-    return comparison.also_in_float32(context, "silent_cpu_float32", measured(), measured)
+    return training.also_in_float32(context, "silent_cpu_float32", measured(), measured)
 
 
 def _train_unplaced(tf: Any) -> Result:
-    precision = comparison.precision(tf)
+    precision = training.precision(tf)
     before = tensorflow_devices.allocated(tf, reset=True)
     images, labels = training.batch(tf)
     step = training.step(tf, compiled=False)
@@ -250,7 +250,7 @@ def _train_unplaced(tf: Any) -> Result:
         "losses": losses,
         "losses_cpu": expected.losses,
         "precision": precision,
-        "tolerance": comparison.tolerance(precision, training.ROUNDINGS, training.LENGTH),
+        "tolerance": training.tolerance(precision, training.ROUNDINGS, training.LENGTH),
         "largest_difference": training.apart(gradients, expected.gradients),
     }
     return judge_silent_cpu(evidence)

@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import comparison, tensorflow_devices, training
+from .. import tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
@@ -65,7 +65,7 @@ def data_feed(context: Context) -> Result:
         for source in (fed, batches):
             step = training.step(tf, compiled=False)
             losses.append([float(step(images, labels)[0]) for images, labels in source])
-    precision = comparison.precision(tf)
+    precision = training.precision(tf)
     evidence: dict[str, Any] = {
         "device_type": kind,
         "devices": sorted({tensor.device for pair in fed for tensor in pair}),
@@ -74,7 +74,7 @@ def data_feed(context: Context) -> Result:
         "losses_memory": losses[1],
         "precision": precision,
         # The same kernels run over the same numbers, but sums on a GPU may be in another order each time.
-        "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+        "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
     }
     return judge_data_feed(evidence)
 
@@ -137,8 +137,8 @@ def save_load(context: Context) -> Result:
         model.fit(images, labels, batch_size=len(labels), epochs=5, shuffle=False, verbose=0)
         expected = model(images, training=False)
         formats = [_saved(tf, name, model, images, expected) for name in SINCE]
-        trained = comparison.compare(tf, "training", new, expected)
-    precision = comparison.precision(tf)
+        trained = training.compare(tf, "training", new, expected)
+    precision = training.precision(tf)
     evidence = {
         "device_type": kind,
         "tensorflow": tf.__version__,
@@ -146,7 +146,7 @@ def save_load(context: Context) -> Result:
         "formats": formats,
         "precision": precision,
         # Three products of two factors, computed before and after.
-        "tolerance": comparison.tolerance(precision, 2 * 3 * 2, 9 * 16),
+        "tolerance": training.tolerance(precision, 2 * 3 * 2, 9 * 16),
         # The difference of a model whose weights were not loaded.
         "untrained_difference": trained["difference"],
     }
@@ -176,7 +176,7 @@ def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[s
                 found = _loaded(tf, name, model, path, release)(images, training=False)
         except Exception as error:  # whatever is raised, the model was not saved and loaded
             return {**seen, "error": tensorflow_devices.refusal(error)}
-    return {**seen, "result": comparison.compare(tf, name, found, expected)}
+    return {**seen, "result": training.compare(tf, name, found, expected)}
 
 
 def _loaded(tf: Any, name: str, model: Any, path: str, release: tuple[int, ...]) -> Any:
@@ -206,7 +206,7 @@ def judge_save_load(evidence: dict[str, Any]) -> Result:
         if entry["error"] is not None
     ]
     results = [entry["result"] for entry in tried if entry["result"] is not None]
-    problems += comparison.wrong_results(results, kind, evidence["tolerance"], "saved", "loaded")
+    problems += training.wrong_results(results, kind, evidence["tolerance"], "saved", "loaded")
     missing = [entry["format"] for entry in formats if not entry["offered"]]
     names = [entry["format"] for entry in tried]
     passed = statement("model_saved", device_type=kind, formats=names, missing=missing)

@@ -11,11 +11,10 @@ from typing import Any
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import child, comparison, tensorflow_devices, training
+from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
-from ..comparison import FLOAT32, Results
 from ..tensorflow_devices import device_type, refusal
-from ..training import classifier, compile_model, describe
+from ..training import FLOAT32, Results, classifier, compile_model, describe
 from .speed import ratios, rounds, spread
 
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
@@ -42,7 +41,7 @@ def attention(context: Context) -> Result:
     """
     tf = context.tensorflow
     kind = device_type(tf)
-    types = comparison.half_types(tf)
+    types = training.half_types(tf)
     with tf.device("/CPU:0"):
         sequence = tf.random.stateless_normal((_BATCH, _LENGTH, _WIDTH), seed=(6, 0))
         reference = _attention_layer(tf, FLOAT32, sequence)
@@ -64,7 +63,7 @@ def _attend(
     tf = context.tensorflow
     step = _attention_step(tf, layer, jit_compile=mode == COMPILED)
     seen: dict[str, Any] = {"type": type_, "mode": mode, "error": None, "hlo": None, "results": []}
-    seen["tolerance"] = comparison.tolerance(type_, _ROUNDINGS, _WIDTH)
+    seen["tolerance"] = training.tolerance(type_, _ROUNDINGS, _WIDTH)
     seen["compute_dtype"] = str(layer.compute_dtype)
     seen["variable_dtype"] = str(layer.variable_dtype)
     try:
@@ -75,7 +74,7 @@ def _attend(
             results, _ = tensorflow_devices.timed(step, sequence)
     except tf.errors.OpError as error:
         return {**seen, "error": refusal(error)}
-    return {**seen, "results": comparison.compare_all(tf, results, expected)}
+    return {**seen, "results": training.compare_all(tf, results, expected)}
 
 
 def _attention_layer(tf: Any, policy: str, sequence: Any) -> Any:
@@ -123,10 +122,10 @@ def judge_attention(evidence: dict[str, Any]) -> Result:
         problems += _policy_not_followed(entry, f"mixed_{type_}", type_)
         if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
-        problems += comparison.wrong_results(
+        problems += training.wrong_results(
             entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
         )
-    worst = comparison.worst_of_all(evidence["runs"])
+    worst = training.worst_of_all(evidence["runs"])
     passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
     return judged(problems, passed, evidence)
 
@@ -142,7 +141,7 @@ _TABLE_ROWS, _TABLE_WIDTH, _LOOKUPS = 50, 32, (16, 24)
 _RATE = 0.5
 #: There are sums but no products of matrices, so TensorFloat-32 has no part in it, and the default is float32
 #: everywhere. The longest sum: a row that is looked up at every position.
-EMBEDDING_TOLERANCE = comparison.tolerance(FLOAT32, 2, 16 * 24, sums_only=True)
+EMBEDDING_TOLERANCE = training.tolerance(FLOAT32, 2, 16 * 24, sums_only=True)
 
 
 @check(
@@ -216,7 +215,7 @@ def _embed(tf: Any, mode: str, ids: Any, expected: Results) -> dict[str, Any]:
             seen["hlo"] = tensorflow_devices.summary(module)
     except tf.errors.OpError as error:
         return {**seen, "error": refusal(error)}
-    return {**seen, "results": comparison.compare_all(tf, results, expected)}
+    return {**seen, "results": training.compare_all(tf, results, expected)}
 
 
 def judge_embedding(evidence: dict[str, Any]) -> Result:
@@ -228,8 +227,8 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
             continue
         if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
-        problems += comparison.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
-    worst = comparison.worst_of_all(evidence["runs"])
+        problems += training.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
+    worst = training.worst_of_all(evidence["runs"])
     counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
     passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
@@ -260,18 +259,18 @@ def cudnn_rnn(context: Context) -> Result:
     kind = device_type(tf)
 
     def measured() -> Result:
-        precision = comparison.precision(tf)
+        precision = training.precision(tf)
         layers = [_recur(tf, name, kind) for name in _RNN_LAYERS]
         evidence = {
             "device_type": kind,
             "keras": describe(tf),
             "precision": precision,
-            "tolerance": comparison.tolerance(precision, _RNN_ROUNDINGS, _RNN_LENGTH),
+            "tolerance": training.tolerance(precision, _RNN_ROUNDINGS, _RNN_LENGTH),
             "layers": layers,
         }
         return judge_cudnn_rnn(evidence)
 
-    return comparison.also_in_float32(context, "cudnn_rnn_float32", measured(), measured)
+    return training.also_in_float32(context, "cudnn_rnn_float32", measured(), measured)
 
 
 def _recur(tf: Any, name: str, kind: str) -> dict[str, Any]:
@@ -307,7 +306,7 @@ def _recur(tf: Any, name: str, kind: str) -> dict[str, Any]:
         cells.set_weights(layer.get_weights())
         expected = step_of(cells)(on_cpu)
     kernels = [entry for entry in executed if entry["op"].startswith(_RNN_KERNEL)]
-    return {"layer": name, "kernels": kernels, "results": comparison.compare_all(tf, results, expected)}
+    return {"layer": name, "kernels": kernels, "results": training.compare_all(tf, results, expected)}
 
 
 def judge_cudnn_rnn(evidence: dict[str, Any]) -> Result:
@@ -320,13 +319,13 @@ def judge_cudnn_rnn(evidence: dict[str, Any]) -> Result:
         if kind == "GPU" and len({op.startswith(_RNN_GRADIENT) for op in on_gpu}) < 2:
             problems.append(problem("rnn_without_cudnn", layer=name))
         results = [{**result, "name": f"{name}: {result['name']}"} for result in entry["results"]]
-        problems += comparison.wrong_results(results, kind, evidence["tolerance"], "cells", UNCOMPILED)
+        problems += training.wrong_results(results, kind, evidence["tolerance"], "cells", UNCOMPILED)
     passed = statement(
         "rnn_agrees",
         layers=[entry["layer"] for entry in layers],
         kernels=sorted({kernel["op"] for entry in layers for kernel in entry["kernels"]}),
         device_type=kind,
-        difference=max(comparison.worst(entry["results"]) for entry in layers),
+        difference=max(training.worst(entry["results"]) for entry in layers),
     )
     return judged(problems, passed, evidence)
 

@@ -13,9 +13,9 @@ from ...version_numbers import leading_numbers
 from .. import table
 from ..check import ERROR, FAIL, HOST, TENSORFLOW, Context, Result, check, judged, skipped
 from ..child import tail
-from ..collectors import installed, kernels, loader, xla
+from ..collectors import installed, loader, xla
 from ..collectors.host import CUDA_NAME
-from ..collectors.kernels import JIT, NONE, Coverage, older
+from ..collectors.loader import JIT, NONE, Coverage, older
 
 #: The wheel of each library, without the suffix that names its CUDA major.
 _WHEELS = {
@@ -290,12 +290,12 @@ def compute_capability(context: Context) -> Result:
     opened = loader.open_libraries(tensorflow["directory"]).values
     versions = (value["version"] for value in opened if str(value.get("soname")).startswith("libcudnn."))
     cudnn, driver_cuda = next(versions, None), host["driver_cuda"]
-    minimum = kernels.cudnn_minimum(cudnn) if cudnn else None
+    minimum = loader.cudnn_minimum(cudnn) if cudnn else None
     gpus: list[dict[str, Any]] = []
     for gpu in host["gpus"]:
         capability = gpu["compute_capability"]
         if capability:
-            found = kernels.coverage(tensorflow["version"], tensorflow["build"], capability)
+            found = loader.coverage(tensorflow["version"], tensorflow["build"], capability)
             gpus.append(
                 {
                     "name": gpu["name"],

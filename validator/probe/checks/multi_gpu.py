@@ -16,8 +16,8 @@ from typing import Any
 from ...problems import problem, statement
 from .. import child, training
 from ..check import FULL, PASS, SKIP, TENSORFLOW, Context, Result, check, judged
-from ..comparison import precision, tolerance
 from ..tensorflow_devices import gpus
+from ..training import precision, tolerance
 from .speed import spread
 
 _MIB = 1 << 20

@@ -25,8 +25,8 @@ from ...problems import problem, statement
 from .. import child, training, workers
 from ..check import FAIL, FULL, TENSORFLOW, Context, Result, check, judged, skipped
 from ..child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
-from ..comparison import precision, tolerance
 from ..tensorflow_devices import gpus
+from ..training import precision, tolerance
 from ..workers import Group, Peer, Settings
 
 Problems = list[dict[str, Any]]

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable
 
 from ...problems import problem, statement
-from .. import child, comparison, tensorflow_devices, training
+from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
 from ..collectors.xla import parse, unknown_flags
 from ..tensorflow_devices import device_type
@@ -237,7 +237,7 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
     others = None if held is None else held["current"] + (len(modes) - 1) * weight_bytes(size)
     kernels_unknown = count_kernels(tf, kind, modes, images, labels)
     unknown = statement("allocator_keeps_no_count", device_type=kind) if held is None else None
-    precision = comparison.precision(tf)
+    precision = training.precision(tf)
     return {
         "device_type": kind,
         "model": {**size.described, "batch": examples},
@@ -246,7 +246,7 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
         **described(modes, others),
         "kernels_unknown": kernels_unknown,
         "memory_unknown": unknown,
-        "tolerance": comparison.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+        "tolerance": training.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
         "largest_difference": difference(modes),
     }
 
@@ -411,12 +411,12 @@ def _first_steps(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
             start = time.perf_counter()
             losses.append(float(step(images, labels)))
             seconds.append(time.perf_counter() - start)
-    precision = comparison.precision(tf)
+    precision = training.precision(tf)
     yield {
         "first_step_s": seconds[0],
         "compile_s": max(0.0, seconds[0] - statistics.median(seconds[1:])),
         "losses": losses,
-        "tolerance": comparison.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+        "tolerance": training.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
     }
 
 

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Union
 
 from ...problems import problem, statement
-from .. import child, comparison, tensorflow_devices, training
+from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
-from ..comparison import FLOAT32, Results
 from ..tensorflow_devices import device_type, gpus, refusal
-from ..training import classifier, compile_model, describe, major
+from ..training import FLOAT32, Results, classifier, compile_model, describe, major
 
 _PROGRAM = "forward and gradient"
 #: Small, because an autotuner runs every configuration that cuDNN offers for each convolution of a program.
@@ -46,10 +45,10 @@ def xla_convolution(context: Context) -> Result:
         programs = [_compiled_convolution(context, kind, type_) for type_ in types]
         return judge_xla_convolution({"device_type": kind, "types": list(types), "programs": programs})
 
-    return comparison.also_in_float32(
+    return training.also_in_float32(
         context,
         "xla_convolution_float32",
-        measured(FLOAT32, *comparison.half_types(tf)),
+        measured(FLOAT32, *training.half_types(tf)),
         lambda: measured(FLOAT32),
     )
 
@@ -76,7 +75,7 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
     tf = context.tensorflow
     doing = statement("compiling", program=f"convolution, {_PROGRAM}", type=type_)
     context.tell(child.DOING, statement=doing)
-    precision = comparison.precision(tf) if type_ == FLOAT32 else type_
+    precision = training.precision(tf) if type_ == FLOAT32 else type_
     with tf.device("/CPU:0"):
         given = [
             tf.cast(tf.random.stateless_normal(shape, seed=(5, number)), type_)
@@ -88,7 +87,7 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
         "program": _PROGRAM,
         "type": type_,
         "precision": precision,
-        "tolerance": comparison.tolerance(precision, _ROUNDINGS, _LENGTH),
+        "tolerance": training.tolerance(precision, _ROUNDINGS, _LENGTH),
         "error": None,
     }
     with tf.device(f"/{kind}:0"):
@@ -100,7 +99,7 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
         except tf.errors.OpError as error:
             seen["compile_s"] = time.perf_counter() - start
             return {**seen, "error": refusal(error), "hlo": None, "results": []}
-        return {**seen, "results": comparison.compare_all(tf, results, expected)}
+        return {**seen, "results": training.compare_all(tf, results, expected)}
 
 
 def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
@@ -115,14 +114,14 @@ def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
         elif kind == "GPU" and not tensorflow_devices.calls_cudnn(entry["hlo"]):
             problems.append(problem("convolution_without_cudnn", **named))
         mode = f"{entry['type']}, compiled"
-        problems += comparison.wrong_results(entry["results"], kind, entry["tolerance"], "uncompiled", mode)
+        problems += training.wrong_results(entry["results"], kind, entry["tolerance"], "uncompiled", mode)
 
     compiled = [entry["hlo"] for entry in programs if entry["hlo"] is not None]
     passed = statement(
         "convolution_compiled",
         device_type=kind,
         types=evidence["types"],
-        difference=comparison.worst_of_all(programs),
+        difference=training.worst_of_all(programs),
         targets=sorted({target for module in compiled for target in module["targets"]}),
     )
     return judged(problems, passed, evidence)
@@ -165,7 +164,7 @@ def keras_jit(context: Context) -> Result:
     images, labels = training.batch(tf)
 
     def trained(modes: Sequence[str]) -> dict[str, Any]:
-        seen: dict[str, Any] = {"precision": comparison.precision(tf)}
+        seen: dict[str, Any] = {"precision": training.precision(tf)}
         updates: dict[str, list[Any]] = {}
         with tf.device(f"/{kind}:0"):
             for mode in modes:
@@ -192,7 +191,7 @@ def keras_jit(context: Context) -> Result:
         chosen = seen[ON if evidence[AUTO]["jit_compile"] else OFF]
         return judge_keras_jit({**evidence, **seen, AUTO: chosen})
 
-    return comparison.also_in_float32(context, "keras_jit_float32", judge_keras_jit(evidence), again)
+    return training.also_in_float32(context, "keras_jit_float32", judge_keras_jit(evidence), again)
 
 
 def _train_keras(
@@ -273,9 +272,7 @@ def _jit(model: Any) -> bool | None:
 
 
 def judge_keras_jit(evidence: dict[str, Any]) -> Result:
-    evidence["tolerance"] = comparison.tolerance(
-        evidence["precision"], 2 * training.ROUNDINGS, training.LENGTH
-    )
+    evidence["tolerance"] = training.tolerance(evidence["precision"], 2 * training.ROUNDINGS, training.LENGTH)
     evidence["largest_difference"] = max(evidence[mode]["largest_difference"] for mode in (ON, AUTO))
     problems = []
     wanted, program = evidence["device_type"], evidence["hlo"]
@@ -335,12 +332,12 @@ def auto_clustering(context: Context) -> Result:
     without.
     """
     measured = functools.partial(_cluster, context.tensorflow)
-    return comparison.also_in_float32(context, "auto_clustering_float32", measured(), measured)
+    return training.also_in_float32(context, "auto_clustering_float32", measured(), measured)
 
 
 def _cluster(tf: Any) -> Result:
     kind = device_type(tf)
-    precision = comparison.precision(tf)
+    precision = training.precision(tf)
     evidence: dict[str, Any] = {
         "device_type": kind,
         "steps": STEPS,
@@ -349,7 +346,7 @@ def _cluster(tf: Any) -> Result:
         "runs": None,
         "without_cpu_flag": None,
         "precision": precision,
-        "tolerance": comparison.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+        "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
     }
     trials: dict[str, list[Setting]] = {"runs": _SETTINGS}
     if kind == "CPU":
@@ -363,7 +360,7 @@ def _cluster(tf: Any) -> Result:
                 directory,
                 settings,
                 name == "runs",
-                precision == comparison.FULL_FLOAT32,
+                precision == training.FULL_FLOAT32,
                 limit_s=_LIMIT_S,
                 environment={"XLA_FLAGS": tensorflow_devices.flags(directory), "TF_XLA_FLAGS": given},
             )

@@ -55,11 +55,11 @@ _RULES = (
     "problems.json", "resources.py",
     "_vendor/__init__.py", "_vendor/packaging", "compat", "diagnosis", "answers",
     "model/__init__.py", "model/diagnosis.py", "model/prediction.py", "model/spec.py",
-    "reports/__init__.py", "reports/printable.py", "reports/diagnosis_words.py",
+    "reports/__init__.py", "reports/printable.py",
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|document|measurements|read_report|table)\.py$|\.bin$"
+    r"__pycache__|\.yaml$|README|/inspect/|/(compile|table)\.py$|\.bin$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 

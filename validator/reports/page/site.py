@@ -32,9 +32,9 @@ from ..changes import full_sentence
 from ..overview import Row, markdown, nothing_measured
 from ..printable import printable, script_json
 from .answers import Answers, context
-from .chart import charts
 from .layout import (
     Layout,
+    charts,
     cuda_of,
     cudnn_of,
     extra_name,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.system import commit
-from validator.system.commit import source_commit
+from validator.certify import provenance
+from validator.certify.provenance import source_commit
 
 pytestmark = pytest.mark.service
 
@@ -19,7 +19,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")
-    monkeypatch.setattr(commit, "_PACKAGE", package)
+    monkeypatch.setattr(provenance, "_PACKAGE", package)
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "-c", "user.name=t", "-c", "user.email=t@example.org", "commit", "--quiet", "-m", "first")
@@ -49,7 +49,7 @@ def test_a_package_that_is_installed_in_somebody_s_checkout_is_not_theirs(
     installed = checkout / ".venv" / "package"
     installed.mkdir(parents=True)
     (installed / "__init__.py").write_text("")
-    monkeypatch.setattr(commit, "_PACKAGE", installed)
+    monkeypatch.setattr(provenance, "_PACKAGE", installed)
     assert source_commit() is None
 
 
@@ -59,5 +59,5 @@ def test_without_a_repository_or_git_there_is_none(
     monkeypatch.setenv("PATH", str(tmp_path_factory.mktemp("empty")))
     assert source_commit() is None
     monkeypatch.undo()
-    monkeypatch.setattr(commit, "_PACKAGE", tmp_path_factory.mktemp("plain"))
+    monkeypatch.setattr(provenance, "_PACKAGE", tmp_path_factory.mktemp("plain"))
     assert source_commit() is None

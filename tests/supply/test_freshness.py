@@ -6,11 +6,12 @@ import datetime
 
 import pytest
 
-from validator.compat import freshness
+from validator.compat import facts
 from validator.compat.policies import cuda_releases, cudnn_releases
 from validator.compat.releases import newest
+from validator.supply import freshness
 
-READ = freshness.read_on()
+READ = facts.read_on()
 
 
 def after(days: int) -> datetime.date:

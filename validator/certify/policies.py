@@ -16,9 +16,6 @@ from typing import Any
 import jinja2
 import yaml
 
-from ..certify.statement import LIMITS, PREDICATE
-from ..certify.trust import Signatory, public_pem
-from ..certify.trust_file import TrustFile
 from ..compat.facts import UnknownGpu
 from ..compat.gpus import gpu
 from ..errors import InputError
@@ -28,6 +25,8 @@ from ..model.spec import PREFIX
 from ..model.verdict import REQUIRED_CHECKS
 from ..registry.names import Repository
 from ..versions import ComputeCapability, DriverRelease
+from .statement import LIMITS, PREDICATE
+from .trust import Signatory, TrustFile, public_pem
 
 _FULCIO, _REKOR = "https://fulcio.sigstore.dev", "https://rekor.sigstore.dev"
 _NAME = "tensorflow-gpu-matrix-certificate"

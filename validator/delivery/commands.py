@@ -1,4 +1,4 @@
-"""Write comments, shell lines, and YAML and JSON with comments."""
+"""Write commands and scripts that start an image, and what all formats share: comments, YAML and JSON."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import yaml
 
-from ...assemble.configuration import XLA_CACHE
-from ...errors import InputError
-from ..start import (
+from ..assemble.configuration import XLA_CACHE
+from ..errors import InputError
+from .start import (
     CACHE_WHY,
     PINNED_MEMORY_WHY,
     SHARED_MEMORY_GIB,

@@ -10,10 +10,9 @@ import jsonschema
 import pytest
 import yaml
 
-from validator.admission.policies import FORMATS, Demands, demands, policy
+from validator.certify.policies import FORMATS, Demands, demands, policy
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import THROW_AWAY, Signatory, TrustFile
 from validator.errors import InputError
 from validator.registry.names import Repository
 from validator.versions import ComputeCapability

@@ -28,12 +28,11 @@ from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.spdx import fixup_id, is_expression, is_supported_id
 from packageurl import PackageURL
 
-from .. import __version__
-from ..assemble.base_finder import BaseContents
-from ..assemble.image_names import PROJECT
-from ..assemble.wheels import cached_wheel
-from ..errors import InputError
-from ..model.lock import Lock, Wheel
+from . import __version__
+from .assemble.base_finder import BaseContents
+from .assemble.wheels import cached_wheel
+from .errors import InputError
+from .model.spec import PROJECT, Lock, Wheel
 
 # Read the licence that a wheel declares, as an SPDX expression.
 #

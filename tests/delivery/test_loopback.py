@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from validator.delivery import rehearsal
+from validator.delivery.rehearsal import loopback_registry, serve_command
 from validator.errors import MissingError
-from validator.registry import loopback
-from validator.registry.loopback import loopback_registry, serve_command
 
-from .server import answers
+from ..registry.server import answers
 
 pytestmark = pytest.mark.service
 
@@ -47,6 +47,6 @@ def test_the_program_does_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """Its port is taken, each time, by a program that accepts connections."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        monkeypatch.setattr(loopback, "_free_port", lambda: port)
+        monkeypatch.setattr(rehearsal, "_free_port", lambda: port)
         with pytest.raises(MissingError, match=r"did not start: .*address already in use"):
             _address(tmp_path)

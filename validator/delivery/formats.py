@@ -1,13 +1,32 @@
-"""Write a file for Docker Compose (https://github.com/compose-spec/compose-spec)."""
+"""The tools that can start an image, and the files for those that take one.
+
+Docker Compose: https://github.com/compose-spec/compose-spec. `commands` writes for tools that take a command.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ...assemble.configuration import START, USER, USER_NAME, XLA_CACHE
-from ...errors import InputError
-from ..start import (
+from ..assemble.configuration import START, USER, USER_NAME, XLA_CACHE
+from ..errors import InputError
+from .commands import (
+    Noted,
+    comments,
+    docker_command,
+    header,
+    podman_command,
+    sentence,
+    to_jsonc,
+    to_yaml,
+    write_apptainer,
+    write_docker,
+    write_podman,
+    write_slurm,
+)
+from .start import (
     CACHE_WHY,
     PINNED_MEMORY_WHY,
     SHARED_MEMORY_GIB,
@@ -19,7 +38,6 @@ from ..start import (
     Start,
     cache_variables,
 )
-from .commands import Noted, comments, header, sentence, to_jsonc, to_yaml
 
 _SERVICE = "tensorflow"
 _GPUS: dict[Devices, Noted] = {
@@ -307,3 +325,34 @@ def _volumes(start: Start) -> list[Any]:
         memory = {"medium": "Memory", "sizeLimit": f"{SHARED_MEMORY_GIB}Gi"}
         volumes.append(Noted({"name": "shared-memory", "emptyDir": memory}, sentence(SHARED_MEMORY_WHY)))
     return volumes
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format. write: returns the whole file. usual: where such a file has to be, or an empty text.
+
+    places: where the tool finds an image. uses_docker: whether the local Docker Engine starts the container.
+    command: returns the words to run at once, or None if the tool takes a file.
+    """
+
+    write: Callable[[Start], str]
+    places: frozenset[Place]
+    usual: str = ""
+    uses_docker: bool = False
+    command: Callable[[Start], list[str]] | None = None
+
+
+_DOCKER = frozenset({Place.REGISTRY, Place.ENGINE})
+#: Podman and Apptainer don't read images from every Docker Engine: Podman 4.3 uses version 1.22 of its API,
+#: which Docker 25 and newer refuse. Podman's local images are its own.
+_OTHERS = frozenset({Place.REGISTRY, Place.LAYOUT})
+
+FORMATS: dict[str, Format] = {
+    "docker": Format(write_docker, _DOCKER, uses_docker=True, command=docker_command),
+    "compose": Format(write_compose, _DOCKER, uses_docker=True),
+    "devcontainer": Format(write_devcontainer, _DOCKER, usual=USUAL, uses_docker=True),
+    "apptainer": Format(write_apptainer, _OTHERS),
+    "slurm": Format(write_slurm, _OTHERS),
+    "kubernetes": Format(write_kubernetes, frozenset({Place.REGISTRY})),
+    "podman": Format(write_podman, _OTHERS | {Place.ENGINE}, command=podman_command),
+}

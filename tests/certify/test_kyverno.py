@@ -11,14 +11,13 @@ import jq
 import pytest
 import yaml
 
-from validator.admission.policies import demands, policy
+from validator.certify.policies import demands, policy
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import THROW_AWAY, Signatory
-from validator.certify.trust_file import TrustFile
+from validator.certify.trust import THROW_AWAY, Signatory, TrustFile
 from validator.registry.names import Repository
 
-from ..certify.predicates import REJECTED, Change, Predicate, changed, part, predicate, with_more_checks
 from .kyverno import holds
+from .predicates import REJECTED, Change, Predicate, changed, part, predicate, with_more_checks
 
 PEM = "-----BEGIN PUBLIC KEY-----\nQUJD\n-----END PUBLIC KEY-----\n"
 REPOSITORY = Repository("ghcr.io", "team/tensorflow")

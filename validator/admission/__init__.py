@@ -1,1 +1,0 @@
-"""Policies that let a cluster run only images with a good certificate."""

@@ -1,1 +1,0 @@
-"""The list of what is in an image (SBOM), in the format CycloneDX."""
