@@ -234,7 +234,11 @@ def _tool(received: Path, image: Image, work: Path) -> str | None:
             continue
         command: list[str | Path] = [python, "-I", "-c", _UNPACK]
         command += [received / image.probe, received / "tool", work / "tool"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work)
+        # If it outlived this process, it would write to a directory that is being removed.
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )  # fmt: skip
         if done.returncode == 0:
             return python
         reason = f"{python}: {(done.stderr.strip() or 'it ends without a message').splitlines()[0]}"
