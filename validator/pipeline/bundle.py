@@ -8,6 +8,7 @@ and the next run writes it again.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
@@ -122,7 +123,8 @@ def write_bundle(
         files, house = _Files(), Wheelhouse(request.sources)
         try:
             described = [_add_image(files, image, request.challenges, work) for image in images]
-            _add_trust(files, images, request)
+            attached = [_add_attached(files, image.registry, image.digest) for image in images]
+            _add_trust(files, any(attached), request)
             _add_tool(files, house, request, say)
             volumes = _write_volumes(directory, files, volume_size, say)
         finally:
@@ -164,7 +166,7 @@ class _Files:
 
 
 def _add_image(files: _Files, image: BundledImage, challenges: Mapping[str, str], work: Path) -> Image:
-    """Add an image, what is attached to it and its probe. Return its entry in `bundle.json`."""
+    """Add an image and its probe. Return its entry in `bundle.json`."""
     registry, spec, lock = image.registry, image.spec, image.lock
     manifest, raw = registry.manifest(image.digest), registry.raw_manifest(image.digest)
     if manifest is None or raw is None or manifest.config is None:
@@ -176,7 +178,6 @@ def _add_image(files: _Files, image: BundledImage, challenges: Mapping[str, str]
     for path in layout.rglob("*"):
         if path.is_file():
             files.add(f"images/{path.relative_to(layout)}", path.read_bytes())
-    _add_attached(files, registry, image.digest)
     own = own_checks(spec) if spec is not None else ()
     text, question, asked = None, None, {}
     if spec is not None and lock is not None:
@@ -200,13 +201,16 @@ def _add_image(files: _Files, image: BundledImage, challenges: Mapping[str, str]
     )  # fmt: skip
 
 
-def _add_attached(files: _Files, registry: Registry, digest: str) -> None:
-    """Add the signed statements about an image, and the list of them."""
-    listed = []
+def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
+    """Add the signed statements about an image. Return True if an identity signed one."""
+    listed, by_identity = [], False
     for entry in registry.attached(digest, BUNDLE):
         manifest, raw = registry.manifest(entry.digest), registry.raw_manifest(entry.digest)
         if manifest is None or raw is None:
             continue
+        # Whoever verifies it says what is wrong with it.
+        with contextlib.suppress(BundleError):
+            by_identity = by_identity or not Candidate(registry, entry.digest).read().by_key
         files.add(BLOBS + entry.digest.removeprefix("sha256:"), raw.content)
         for blob in (manifest.config, *(manifest.layers or ())):
             if blob is not None:
@@ -219,10 +223,14 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> None:
         )  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
     files.add(f"certificates/{digest.replace(':', '-')}.json", json.dumps(index).encode())
+    return by_identity
 
 
-def _add_trust(files: _Files, images: Sequence[BundledImage], request: Request) -> None:
-    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts."""
+def _add_trust(files: _Files, by_identity: bool, request: Request) -> None:
+    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts.
+
+    by_identity: an identity signed something, which needs Sigstore's roots.
+    """
     if request.trust is not None:
         release = read_trust_file(request.trust).release
         files.add("trust/trust.yaml", read_file(request.trust))
@@ -230,20 +238,8 @@ def _add_trust(files: _Files, images: Sequence[BundledImage], request: Request) 
             files.add("trust/release.pub", release.key.encode())
     if request.roots is not None:
         files.add("trust/trusted_root.json", read_file(request.roots))
-    elif any(_by_identity(image) for image in images):
+    elif by_identity:
         files.add("trust/trusted_root.json", signatures.public_roots())
-
-
-def _by_identity(image: BundledImage) -> bool:
-    """Return True if an identity signed something about the image, which needs Sigstore's roots."""
-    for entry in image.registry.attached(image.digest, BUNDLE):
-        try:
-            if not Candidate(image.registry, entry.digest).read().by_key:
-                return True
-        except BundleError:
-            # Whoever verifies it says what is wrong with it.
-            continue
-    return False
 
 
 def _add_tool(files: _Files, house: Wheelhouse, request: Request, say: Say) -> None:
