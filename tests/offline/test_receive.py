@@ -100,8 +100,9 @@ def renamed(path: str) -> Callable[[dict[str, Any]], None]:
 
 
 def image(**changes: object) -> dict[str, object]:
-    names = ("tag", "digest", "image", "source", "arguments", "timeout_s", "challenges", "question")
-    return {**dict.fromkeys(names), "lock": "locks/a.txt", "probe": "locks/a.txt", **changes}
+    names = ("image", "source", "arguments", "timeout_s", "challenges", "question")
+    own = {"tag": "a", "digest": f"sha256:{'a' * 64}", "lock": "locks/a.txt", "probe": "locks/a.txt"}
+    return {**dict.fromkeys(names), **own, **changes}
 
 
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
@@ -129,10 +130,20 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a file without parts": change("files", "locks/b.txt", to={"size": 0, "sha256": sha256(b"")}),
     "no list of images": change("images", to=None),
     "an image without a digest": change("images", to=[{"tag": "a"}]),
+    "an image with a number as its digest": change("images", to=[image(digest=1)]),
+    "an image whose digest is a path": change("images", to=[image(digest="sha256:../../a")]),
+    "an image whose tag is a path": change("images", to=[image(tag="../a")]),
     "a lock of this machine": change("images", to=[image(lock="../../etc/passwd")]),
     "a probe of this machine": change("images", to=[image(probe="/etc/passwd")]),
     "another format": change("format", to=2),
 }
+
+
+def test_an_image_is_returned_as_it_was_described(tmp_path: Path) -> None:
+    document = write(tmp_path)
+    document["images"] = [image()]
+    save(tmp_path, document)
+    assert as_json(receive(tmp_path, tmp_path / "received", False, quiet)) == document
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -127,6 +127,9 @@ def read_bundle(content: bytes) -> Bundle:
         if sizes:
             raise ValueError(f"{min(sizes)!r} is in a volume, but not in the list of files")
         for image in found.images:
+            if not _PART.fullmatch(image.tag) or not image.digest.startswith("sha256:"):
+                raise ValueError("an image has no tag or no digest")
+            _digest(image.digest[len("sha256:") :])
             if not {image.lock or image.probe, image.probe} <= listed.keys():
                 raise ValueError(f"the lock or the probe of {image.tag} is not in the list of files")
         return found
