@@ -1,9 +1,9 @@
 """`./measure`: receive the bundle next to it, and measure its images with what this machine has.
 
 The result is one file for `validator records import` on the machine that wrote the bundle. Nothing is
-installed, and no network is used. Where the tool itself can run, which engines need for a certificate,
-`cli/bundle.py` measures. Otherwise an image is measured here, in the ways of a node of Slurm: each is a
-`Runner`, which takes the image from the bundle.
+installed, and no network is used. With an engine and a Python that runs the tool, `cli/bundle.py` measures,
+because only the tool can sign. Otherwise, this module runs the image as a node of Slurm does: each way is a
+`Runner` that takes the image from the bundle.
 """
 
 from __future__ import annotations
