@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from validator import cli
-from validator.cli.program import COMMANDS, example, sections
+from validator.cli import COMMANDS, example, sections
 from validator.errors import EXIT_CODES
 
 REFERENCE = Path(__file__).parent / "reference"

@@ -77,7 +77,7 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "`published`": publisher.PublishedImage,
     },
     "A cell of a fleet (`build-matrix --on … --json` and `fleet resume --json`, a list)": {
-        "The document": pipeline_fleet.CellResultDocument,
+        "The document": pipeline_fleet.CellResult,
         "A run (`fleet status --json`, a list)": fleet.RunDocument,
         "A cell of a run (`fleet status RUN --json`, a list)": fleet.UnitDocument,
         "A host class (`fleet inventory --json`, a list)": fleet.CapacityDocument,

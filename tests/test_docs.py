@@ -10,7 +10,7 @@ import pytest
 
 from docs import checks, commands, facts, fields, keys, releases, starts
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
-from validator.cli.program import COMMANDS
+from validator.cli import COMMANDS
 from validator.dataset.rows import fact_rows
 from validator.delivery.formats import FORMATS
 

@@ -51,8 +51,7 @@ def main(command: Callable[[], int] | None = None) -> None:
     with_commands: Callable[[str], str] = str
     try:
         _refuse_bare_python()
-        from .cli import run
-        from .cli.program import as_started
+        from .cli import as_started, run
 
         with_commands = as_started
         code = (command or run)()

@@ -18,7 +18,7 @@ import pytest
 from validator import cli
 from validator.certify.acceptance import NotCertifiable, accepted
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp, now_utc
@@ -331,7 +331,7 @@ def test_a_trust_file_inside_the_artifact(
     forged = desk.measured(record(image), runners["stranger"])
     assert certify(place, registry, signer, desk, [forged]) == 1
     assert "not signed by a registered runner" in capsys.readouterr().err
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
 
 
 def test_without_a_trust_file_nothing_is_certified(
@@ -362,7 +362,7 @@ def test_of_a_night_only_the_answers_to_its_own_challenges_are_certified(
     assert f"is about {other}, but" in capsys.readouterr().err
     good = tonight.measured(record(image))
     assert certify(place, registry, signer, tonight, [good]) == 1, "the other one is still refused"
-    [certificate] = certificates(registry, image, trust).certificates
+    [certificate] = certificates(registry, image, Terms(trust)).certificates
     assert certificate.record_id == good.id
 
 

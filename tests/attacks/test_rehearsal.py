@@ -25,9 +25,9 @@ from validator.certify.statement import (
     read_statement,
     statement,
 )
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import Rules, certificates, promote
-from validator.delivery.choose import Host, Terms, parse_driver, parse_gpus
+from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
 from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
 from validator.errors import InputError, ValidatorError
@@ -35,7 +35,7 @@ from validator.model.codec import format_timestamp
 from validator.model.record import Origin, Record, Verdict
 from validator.records import record_files
 from validator.registry.client import Registry
-from validator.registry.names import Repository
+from validator.registry.names import Repository, Wanted
 
 from ..certify.attestations import attach_by_hand, cosign_attest, payload, with_payload
 from ..certify.conftest import put_image, release, signer
@@ -70,7 +70,7 @@ def bundle(stock: Stock, repository: Repository, image: str, signer: Signer) -> 
 
 
 def refusals(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
-    found = certificates(registry, image, trust, **rules)
+    found = certificates(registry, image, Terms(trust, **rules))
     assert (found.certificates, found.failures, found.records) == ((), (), frozenset())
     return [one.why for one in found.refused]
 
@@ -153,7 +153,7 @@ def test_its_record_is_certified(
     made = as_measured(of_rehearsal(image, verdict=verdict))
     with pytest.raises(NotCertifiable, match="it was made by a REHEARSAL, which proves nothing"):
         certify(registry, made, signer, trust, certifier())
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
 
 
 def test_its_record_says_that_it_is_real(
@@ -178,9 +178,9 @@ def test_its_record_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bundle")
 def test_its_image_gets_an_alias(registry: Registry, image: str, trust: Trust) -> None:
-    assert promote(registry, Rules(trust, parties(), accept_expired=True)) == []
+    assert promote(registry, Rules(Terms(trust, accept_expired=True), parties())) == []
     registry.tag(image, "latest")
-    (move,) = promote(registry, Rules(trust, parties(), accept_expired=True))
+    (move,) = promote(registry, Rules(Terms(trust, accept_expired=True), parties()))
     assert (move.moves, WHY in move.why) == (False, True)
 
 
@@ -193,7 +193,7 @@ def test_its_image_is_pulled_or_run(registry: Registry, image: str, trust: Trust
             select_named(registry, host, terms, IMAGE, print)
         said: list[str] = []
         with pytest.raises(NotCertified, match="nothing was pulled"):
-            select_best(registry, host, terms, None, None, said.append)
+            select_best(registry, host, terms, Wanted(), said.append)
         assert any(WHY in line for line in said)
 
 

@@ -19,7 +19,7 @@ from validator.certify.machine import revoke
 from validator.certify.provenance import PREDICATE as PROVENANCE
 from validator.certify.provenance import Refusal, provenance_of
 from validator.certify.statement import PREDICATE as CERTIFICATE
-from validator.certify.trust import Trust, TrustFile, read_trust_file
+from validator.certify.trust import Terms, Trust, TrustFile, read_trust_file
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp
@@ -158,7 +158,9 @@ def test_a_certificate_signed_with_a_runners_key(
 ) -> None:
     """A runner is not the release signer: people who pull don't know its key."""
     signatures.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
+    signatures.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
+    found = certificates(registry, image, Terms(trust))
     assert found.certificates == ()
     assert [entry.why for entry in found.refused] == ["it is not signed by the trusted key"]
 

@@ -16,7 +16,7 @@ import pytest
 from validator import cli
 from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust, read_trust_file
+from validator.certify.trust import Terms, Trust, read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
 from validator.engines.protocol import Built, ProbeRequest, probe_version
@@ -123,7 +123,7 @@ def test_two_commands_lead_to_a_certificate(
 
     assert certify(registry, signer) == 0, capsys.readouterr().err
     assert capsys.readouterr().out.startswith(f"certified (fixture)  {CELL}")
-    [certificate] = certificates(registry, image, trust).certificates
+    [certificate] = certificates(registry, image, Terms(trust)).certificates
     assert certificate.record_id == record.id
 
     # Again: nothing to measure, nothing to register, nothing to sign.

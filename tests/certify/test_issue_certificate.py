@@ -15,7 +15,7 @@ import pytest
 from validator.certify.acceptance import Issued, NotCertifiable, certify
 from validator.certify.signatures import Signer, candidates
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.codec import format_timestamp
@@ -50,7 +50,7 @@ def test_cosign_accepts_an_issued_certificate(
     assert statement["subject"] == [
         {"name": str(repository), "digest": {"sha256": image.removeprefix("sha256:")}}
     ]
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert found.refused == ()
     (certificate,) = found.certificates
     assert (certificate.record_id, certificate.fixture) == (as_measured(made).id, True)
@@ -71,7 +71,7 @@ def test_the_same_record_is_certified_once(registry: Registry, image: str, signe
     second = issue(registry, record(image), signer)
     assert first.attached is not None and second.attached is None
     with signer.trust() as trust:
-        assert len(certificates(registry, image, trust).certificates) == 1
+        assert len(certificates(registry, image, Terms(trust)).certificates) == 1
 
 
 def test_an_image_has_a_certificate_for_each_host_class(
@@ -82,7 +82,7 @@ def test_an_image_has_a_certificate_for_each_host_class(
     newer = format_timestamp(MEASURED_AT + timedelta(minutes=20))
     issue(registry, record(image, finished=newer), signer)
     with signer.trust() as trust:
-        found = certificates(registry, image, trust).certificates
+        found = certificates(registry, image, Terms(trust)).certificates
     # The newest measurement first.
     assert [entry.measured for entry in found] == [newer, MEASURED, MEASURED]
     assert {entry.host_class for entry in found} == {"r580-h100", "r535-a100"}
@@ -100,7 +100,7 @@ def test_two_processes_certify_at_once_without_losing_a_certificate(
             time.sleep(0.01)
         issue(registry, record(image, driver="535.183.01"), signer)
         first.result()
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert {entry.host_class for entry in found.certificates} == {"r580-h100", "r535-h100"}
     assert found.refused == ()
 
@@ -120,7 +120,7 @@ def test_nothing_is_attached_for_a_record_that_may_not_be_certified(
 ) -> None:
     with pytest.raises(NotCertifiable):
         issue(registry, record(image, **changes), signer)
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
 
 
 def test_a_release_key_does_not_sign_a_fixture(
@@ -158,7 +158,7 @@ def test_an_altered_manifest_is_not_certified(
     proxy.faults = [Fault(method="GET", path=f"manifests/{image}", replace=(b"1970", b"1971"))]
     with pytest.raises(ValidatorError, match="digest"):
         issue(through, record(image), signer)
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
 
 
 def test_a_wrong_key_or_password_is_reported(
@@ -200,10 +200,10 @@ def test_an_interrupted_attachment_does_not_count_and_can_be_repeated(
     proxy.faults = [dataclasses.replace(fault)]
     with pytest.raises(MissingError, match=says):
         issue(through, record(image), signer)
-    assert certificates(registry, image, trust).certificates == ()
+    assert certificates(registry, image, Terms(trust)).certificates == ()
     proxy.faults = []
     assert issue(through, record(image), signer).attached
-    assert len(certificates(registry, image, trust).certificates) == 1
+    assert len(certificates(registry, image, Terms(trust)).certificates) == 1
 
 
 def test_a_certificate_that_its_own_signer_would_reject_is_not_attached(

@@ -14,7 +14,7 @@ import pytest
 
 from validator.certify import signatures, verify
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError, MissingError
 from validator.model.codec import format_timestamp
@@ -34,13 +34,13 @@ from .measuring import certify_measured
 
 def why_refused(registry: Registry, image: str, trust: Trust, **rules: Any) -> list[str]:
     """Return the reasons, and check that no certificate counts."""
-    found = certificates(registry, image, trust, **rules)
+    found = certificates(registry, image, Terms(trust, **rules))
     assert found.certificates == ()
     return [refused.why for refused in found.refused]
 
 
 def test_an_image_without_certificates(registry: Registry, image: str, trust: Trust) -> None:
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert (found.certificates, found.refused) == ((), ())
 
 
@@ -50,7 +50,7 @@ def test_an_attestation_by_cosign_counts(
 ) -> None:  # fmt: skip
     other = push_image(repository, "another-image")
     cosign_attest(repository, other, payload(certificate)["predicate"], signer, tmp_path)
-    found = certificates(registry, other, trust)
+    found = certificates(registry, other, Terms(trust))
     assert [entry.image_digest for entry in found.certificates] == [other]
     assert found.refused == ()
 
@@ -63,7 +63,7 @@ def test_an_attestation_in_the_place_of_cosign_2_is_ignored(
     other = push_image(repository, "another-image")
     cosign_attest(repository, other, payload(certificate)["predicate"], signer, tmp_path, older=True)
     assert registry.digest_of(f"{other.replace(':', '-')}.att")
-    found = certificates(registry, other, trust)
+    found = certificates(registry, other, Terms(trust))
     assert (found.certificates, found.refused) == ((), ())
 
 
@@ -71,7 +71,7 @@ def test_attestations_of_other_kinds_are_ignored(
     registry: Registry, repository: Repository, image: str, signer: Signer, trust: Trust, tmp_path: Path
 ) -> None:
     cosign_attest(repository, image, {"a": 1}, signer, tmp_path, kind="https://cyclonedx.org/bom")
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert (found.certificates, found.refused) == ((), ())
 
 
@@ -91,8 +91,8 @@ def test_a_certificate_by_another_key_is_listed_with_the_reason(
 ) -> None:
     assert why_refused(registry, image, foreign[1]) == ["it is not signed by the trusted key"]
     certify_measured(registry, record(image), *foreign)
-    assert len(certificates(registry, image, foreign[1]).certificates) == 1
-    found = certificates(registry, image, trust)
+    assert len(certificates(registry, image, Terms(foreign[1])).certificates) == 1
+    found = certificates(registry, image, Terms(trust))
     assert len(found.certificates) == 1
     assert [refused.why for refused in found.refused] == ["it is not signed by the trusted key"]
 
@@ -196,7 +196,7 @@ def test_anything_but_a_bundle_is_rejected_and_the_rest_still_counts(
     content: bytes,
 ) -> None:  # fmt: skip
     what = attach_by_hand(repository, image, content)
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert len(found.certificates) == 1
     assert [refused.what for refused in found.refused] == [what]
 
@@ -209,7 +209,7 @@ def test_a_bundle_with_two_payloads_is_rejected(
     twice = certificate.decode().replace('"dsseEnvelope":', f'"dsseEnvelope":{other},"dsseEnvelope":', 1)
     assert twice.count("dsseEnvelope") == 2
     attach_by_hand(repository, image, twice.encode())
-    found = certificates(registry, image, trust)
+    found = certificates(registry, image, Terms(trust))
     assert len(found.certificates) == 1
     assert [refused.why for refused in found.refused] == [
         "it is not a bundle of format 0.3: it has the key 'dsseEnvelope' twice"
@@ -254,7 +254,7 @@ def test_a_clock_far_off_and_an_old_measurement(
 def test_an_expired_certificate_counts_only_on_request(registry: Registry, image: str, trust: Trust) -> None:
     def count(days: float, **rules: Any) -> int:
         now = MEASURED_AT + timedelta(days=days)
-        return len(certificates(registry, image, trust, now=now, **rules).certificates)
+        return len(certificates(registry, image, Terms(trust, now=now, **rules)).certificates)
 
     assert (count(13.99), count(14)) == (1, 0)
     assert count(3650, accept_expired=True) == 1
@@ -296,7 +296,7 @@ def certificate_for(**changes: Any) -> Certificate:
 
 
 def against(certificate: Certificate) -> str | None:
-    return verify._against_certificate(certificate, None, False, MEASURED_AT + timedelta(hours=1))
+    return verify._against_certificate(certificate, Terms(Trust()), MEASURED_AT + timedelta(hours=1))
 
 
 class TestTheNewestStatementOfAHostClassDecides:
@@ -324,7 +324,7 @@ class TestTheNewestStatementOfAHostClassDecides:
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
         assert certify_measured(registry, self.failed(image, 10), signer, trust).failed
-        found = certificates(registry, image, trust)
+        found = certificates(registry, image, Terms(trust))
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
         (failure,) = found.failures
         assert failure.why.startswith("it failed on r580-h100 (gpu_compute, xla_speedup), measured ")
@@ -333,7 +333,7 @@ class TestTheNewestStatementOfAHostClassDecides:
         ]
         # It does not run out, even where people accept old certificates.
         late = MEASURED_AT + timedelta(days=400)
-        found = certificates(registry, image, trust, accept_expired=True, now=late)
+        found = certificates(registry, image, Terms(trust, accept_expired=True, now=late))
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
 
     def test_an_image_that_breaks_the_probe_loses_its_certificate_too(
@@ -342,7 +342,7 @@ class TestTheNewestStatementOfAHostClassDecides:
         made = self.failed(image, 10)
         broken = msgspec.structs.replace(made, report=None, checks=[], versions={})
         assert certify_measured(registry, broken, signer, trust).failed
-        found = certificates(registry, image, trust)
+        found = certificates(registry, image, Terms(trust))
         assert [entry.host_class for entry in found.certificates] == ["r535-a100"]
         assert "(the probe wrote no report)" in found.failures[0].why
 
@@ -352,7 +352,7 @@ class TestTheNewestStatementOfAHostClassDecides:
         certify_measured(registry, self.failed(image, 10), signer, trust)
         again = format_timestamp(MEASURED_AT + timedelta(minutes=11))
         certify_measured(registry, record(image, finished=again), signer, trust)
-        found = certificates(registry, image, trust)
+        found = certificates(registry, image, Terms(trust))
         assert [entry.measured for entry in found.certificates] == [again, MEASURED]
         assert found.failures == ()
 
@@ -360,9 +360,9 @@ class TestTheNewestStatementOfAHostClassDecides:
         self, registry: Registry, image: str, signer: Signer, trust: Trust
     ) -> None:
         certify_measured(registry, self.failed(image, -10), signer, trust)
-        assert len(certificates(registry, image, trust).certificates) == 2
+        assert len(certificates(registry, image, Terms(trust)).certificates) == 2
         certify_measured(registry, self.failed(image, 0), signer, trust)
-        assert [entry.host_class for entry in certificates(registry, image, trust).certificates] == [
+        assert [entry.host_class for entry in certificates(registry, image, Terms(trust)).certificates] == [
             "r535-a100"
         ]
 
@@ -370,7 +370,7 @@ class TestTheNewestStatementOfAHostClassDecides:
         self, registry: Registry, image: str, foreign: tuple[Signer, Trust], trust: Trust
     ) -> None:
         certify_measured(registry, self.failed(image, 10), *foreign)
-        found = certificates(registry, image, trust)
+        found = certificates(registry, image, Terms(trust))
         assert (len(found.certificates), found.failures) == (2, ())
         assert [refused.why for refused in found.refused] == ["it is not signed by the trusted key"]
 
@@ -416,7 +416,7 @@ def test_a_registry_error_is_not_a_missing_certificate(
 ) -> None:
     proxy.faults = [Fault(path="/blobs/", status=status)]
     with pytest.raises(MissingError):
-        certificates(through, image, trust)
+        certificates(through, image, Terms(trust))
 
 
 @pytest.mark.usefixtures("certificate")
@@ -428,7 +428,7 @@ def test_without_cosign_nothing_is_verified(
     programs.mkdir()
     monkeypatch.setenv("PATH", str(programs))
     with pytest.raises(MissingError, match="cosign is not installed"):
-        certificates(registry, image, trust)
+        certificates(registry, image, Terms(trust))
 
 
 @pytest.mark.usefixtures("certificate")
@@ -436,11 +436,11 @@ def test_cosign_verifies_a_bundle_once_for_each_key(
     registry: Registry, image: str, trust: Trust, foreign: tuple[Signer, Trust],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    assert len(certificates(registry, image, trust).certificates) == 1
+    assert len(certificates(registry, image, Terms(trust)).certificates) == 1
     monkeypatch.setattr(signatures, "is_installed", lambda: False)
-    assert len(certificates(registry, image, trust).certificates) == 1
+    assert len(certificates(registry, image, Terms(trust)).certificates) == 1
     with pytest.raises(MissingError, match="cosign is not installed"):
-        certificates(registry, image, foreign[1])
+        certificates(registry, image, Terms(foreign[1]))
 
 
 def test_unreachable_sigstore_is_not_a_rejection(
@@ -454,7 +454,9 @@ def test_unreachable_sigstore_is_not_a_rejection(
     document = json.loads(certificate) | {"verificationMaterial": {"certificate": {"rawBytes": "MAA="}}}
     attach_by_hand(repository, other, json.dumps(document).encode())
     with pytest.raises(MissingError, match="can't be verified"):
-        certificates(registry, other, Trust(identity="someone@example.org", issuer="https://issuer.example"))
+        certificates(
+            registry, other, Terms(Trust(identity="someone@example.org", issuer="https://issuer.example"))
+        )
 
 
 def test_an_identity_does_not_count_for_a_key(

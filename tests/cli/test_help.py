@@ -9,7 +9,7 @@ import click
 import pytest
 
 from validator import cli
-from validator.cli.program import COMMANDS, EXAMPLES, GROUPS, Command, example, main_help, sections
+from validator.cli import COMMANDS, EXAMPLES, GROUPS, Command, example, main_help, sections
 
 
 def every_command() -> Iterator[tuple[click.Command, click.Context]]:

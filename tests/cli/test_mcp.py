@@ -22,8 +22,8 @@ import pytest
 import yaml
 from mcp import Client, MCPError, StdioServerParameters
 
-from validator.cli import here, mcp_tools
-from validator.cli.mcp_tools import server
+from validator.cli import here, mcp
+from validator.cli.mcp import server
 from validator.engines.this_machine import Environment, Seen
 from validator.errors import EXIT_INTERRUPTED, EXIT_MISSING
 from validator.model.measurement import GpuIdentity
@@ -174,7 +174,7 @@ def test_wrong_input_is_said_to_the_assistant(tool: str, arguments: dict[str, An
 
 @pytest.mark.parametrize("tool", ["diagnose_text", "lint_text"])
 def test_a_text_is_read_only_up_to_a_limit(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp_tools, "MOST_CHARACTERS", 200)
+    monkeypatch.setattr(mcp, "MOST_CHARACTERS", 200)
     name = {"name": "requirements.txt"} if tool == "lint_text" else {}
     assert isinstance(ask(tool, text=LOG.ljust(200), **name), dict)
     found = ask(tool, text=LOG.ljust(201), **name)
@@ -304,7 +304,7 @@ def test_over_http_from_this_machine_only() -> None:
             "own": 200, "localhost": 200, "other name": 421, "other port": 421,
             "other page": 403, "other page of this machine": 403, "file": 403,
         }  # fmt: skip
-        assert _status(address, {}, size=mcp_tools.MOST_CHARACTERS * 8 + 1) == 413
+        assert _status(address, {}, size=mcp.MOST_CHARACTERS * 8 + 1) == 413
         listening = [
             row.split()[1]
             for row in Path("/proc/net/tcp").read_text().splitlines()

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from validator.cli import building
+from validator.cli import progress
 from validator.delivery.choose import Gpu, Host
 from validator.engines.protocol import Built
 from validator.engines.venv import library_path
@@ -71,7 +71,7 @@ def measured(spec: ImageSpec, host: str = NO_GPU, verdict: Verdict = Verdict.UNP
 def said(
     capsys: pytest.CaptureFixture[str], *results: Result, repository: str | None = None, engine: str = "auto"
 ) -> list[str]:
-    building.say_next_steps(results, repository, "quick", engine=engine)
+    progress.say_next_steps(results, repository, "quick", engine=engine)
     return capsys.readouterr().err.splitlines()
 
 
@@ -134,7 +134,7 @@ def test_an_image_that_was_only_built_has_its_digest(capsys: pytest.CaptureFixtu
 
 
 def test_an_image_in_an_oci_layout_is_loaded_first(capsys: pytest.CaptureFixture[str]) -> None:
-    building.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("my images"))
+    progress.say_next_steps([Result(CPU, Status.BUILT, digest=DIGEST)], None, None, Path("my images"))
     assert capsys.readouterr().err.splitlines() == [
         "Images:",
         f"  my images:2.21.0-cpu-py3.12 ({DIGEST})",
@@ -170,7 +170,7 @@ def test_the_printed_lines_activate_an_environment(
         (site / "nvidia" / name / "lib").mkdir(parents=True)
     # Stands for TensorFlow: the real one is trained with these lines in tests of a real machine.
     (site / "tensorflow.py").write_text(FAKE_TENSORFLOW)
-    building.say_environments([Built(spec, str(place), DIGEST)])
+    progress.say_environments([Built(spec, str(place), DIGEST)])
     lines = capsys.readouterr().err.splitlines()
     assert lines[:2] == ["Environments:", f"  {place}"]
     commands = [line for line in lines[2:] if line.startswith("  ")]
@@ -206,7 +206,7 @@ def test_nothing_is_said_where_there_is_no_image(capsys: pytest.CaptureFixture[s
 
 
 def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    building.say_estimate(Estimate(0, 2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
+    progress.say_estimate(Estimate(0, 2, 1, 3_000_000_000, 1_000_000_000, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
         "2 images: up to 1.0 GB of wheels to download (2.0 GB of wheels are in the cache);"
         " the largest image takes about 8.0 GB.",
@@ -215,7 +215,7 @@ def test_the_estimate(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_estimate_without_a_download(capsys: pytest.CaptureFixture[str]) -> None:
-    building.say_estimate(Estimate(3, 1, 0, 2_600_000_000, 0, 8_000_000_000))
+    progress.say_estimate(Estimate(3, 1, 0, 2_600_000_000, 0, 8_000_000_000))
     assert capsys.readouterr().err.splitlines() == [
         "3 images already here: nothing to download.",
         "1 image: nothing to download (2.6 GB of wheels are in the cache);"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from validator import cli
+from validator.cli import as_started, program
 from validator.cli.options import print_status
-from validator.cli.program import as_started, program
 from validator.diagnosis.remedies import ANYWHERE
 
 ROOT = Path(__file__).parents[2]

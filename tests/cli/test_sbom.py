@@ -89,6 +89,6 @@ def test_wrong_options_are_reported_before_the_name_is_looked_up(
     options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up = Mock()
-    monkeypatch.setattr("validator.cli.sbom.in_a_registry", looked_up)
+    monkeypatch.setattr("validator.cli.bundle.in_a_registry", looked_up)
     done = run("sbom", NAME, *options)
     assert (done.returncode, message in done.stderr, looked_up.called) == (2, True, False), done.stderr

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.cli.program import COMMANDS
+from validator.cli import COMMANDS
 
 ROOT = Path(__file__).parents[2]
 HEAVY = (

@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from validator.certify.signatures import Signer
-from validator.certify.trust import Trust
-from validator.delivery.choose import Terms
+from validator.certify.trust import Terms, Trust
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.prediction import Limit
 from validator.model.record import Verdict

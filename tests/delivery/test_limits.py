@@ -17,8 +17,7 @@ import yaml
 from validator.certify.policies import FORMATS
 from validator.certify.statement import PREDICATE
 from validator.certify.trust import read_key
-from validator.cli import group
-from validator.cli.program import COMMANDS
+from validator.cli import COMMANDS, group
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.model.codec import encode
 from validator.registry.names import identifier_of
@@ -159,7 +158,7 @@ def test_the_list_of_places_is_complete() -> None:
         name
         for name in COMMANDS
         if (command := group.get_command(context, name)) is not None
-        and {"key", "trust_path"} <= {parameter.name for parameter in command.params}
+        and {"max_age", "trust_path"} <= {parameter.name for parameter in command.params}
     }
     assert found | set(FORMATS) == set(PLACES)
 

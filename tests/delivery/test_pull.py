@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from validator.certify.signatures import Signer
 from validator.certify.statement import PREDICATE
-from validator.certify.trust import Trust
-from validator.delivery.choose import Host, Standing, Terms, inspect_tag, recommend, tagged_images
+from validator.certify.trust import Terms, Trust
+from validator.delivery.choose import Host, Standing, inspect_tag, recommend, tagged_images
 from validator.delivery.pull import NotCertified, SelectedImage, local_ids, select_best, select_named
 from validator.errors import InputError, MissingError
 from validator.model.codec import now_utc
 from validator.registry import session as session_module
-from validator.registry.names import identifier_of
+from validator.registry.names import Wanted, identifier_of
 
 from ..registry.images import push_image, referrers
 from ..registry.proxy import Fault, Proxy
@@ -27,18 +28,10 @@ PATHS = ("/tags/list", "/manifests/", "/blobs/")
 ON_H100, ON_A100 = host("580.95.05", "h100"), host("535.183", "a100")
 
 
-def select(shelf: Shelf, on: Host = ON_H100, **asked: str) -> tuple[SelectedImage, list[str]]:
+def select(shelf: Shelf, on: Host = ON_H100, **asked: Any) -> tuple[SelectedImage, list[str]]:
     """Return the best image and the messages about the others."""
     told: list[str] = []
-    selected = select_best(
-        shelf.registry,
-        on,
-        shelf.terms,
-        asked.get("tensorflow"),
-        asked.get("python"),
-        told.append,
-        asked.get("additions"),
-    )
+    selected = select_best(shelf.registry, on, shelf.terms, Wanted(**asked), told.append)
     return selected, told
 
 
@@ -46,7 +39,7 @@ def reason_for_rejection(shelf: Shelf, on: Host = ON_H100, terms: Terms | None =
     """Return the reason why the only image is rejected, which must be the same for its tag and among all."""
     told: list[str] = []
     with pytest.raises(NotCertified, match="nothing was pulled"):
-        select_best(shelf.registry, on, terms or shelf.terms, None, None, told.append)
+        select_best(shelf.registry, on, terms or shelf.terms, Wanted(), told.append)
     with pytest.raises(NotCertified) as caught:
         select_named(shelf.registry, on, terms or shelf.terms, NAMED, told.append)
     assert len(told) == 1
@@ -245,7 +238,7 @@ def test_an_image_that_the_facts_reject_is_pulled_only_by_name(shelf: Shelf) -> 
     shelf.push_certified(("470.256.02", "a100"))
     on, told = host("470.256.02", "a100"), list[str]()
     with pytest.raises(NotCertified):
-        select_best(shelf.registry, on, shelf.terms, None, None, told.append)
+        select_best(shelf.registry, on, shelf.terms, Wanted(), told.append)
     assert told == ["1 other image does not run on this host; `recommend` says why"]
     assert select_named(shelf.registry, on, shelf.terms, NAMED, told.append).certificates
     assert "is certified for this host, but the facts predict that it fails here" in told[1]
@@ -286,7 +279,7 @@ def test_content_altered_in_transit_is_rejected(
     proxy.faults.append(fault(shelf, digest))
     told: list[str] = []
     with pytest.raises(NotCertified):
-        select_best(behind.registry, ON_H100, behind.terms, None, None, told.append)
+        select_best(behind.registry, ON_H100, behind.terms, Wanted(), told.append)
     assert "it was altered, its content has the digest" in told[0], told
     proxy.faults.clear()
     assert select(behind)[0].digest == digest
@@ -323,7 +316,7 @@ def test_nothing_is_selected_if_the_registry_fails(
 @pytest.mark.parametrize("status", [401, 0])
 def test_recommend_lists_all_images_or_none(shelf: Shelf, behind: Shelf, proxy: Proxy, status: int) -> None:
     shelf.push_certified(H100)
-    wanted = tagged_images(behind.registry, None, None)
+    wanted = tagged_images(behind.registry, Wanted())
     proxy.faults.append(Fault(path="/blobs/", status=status))
     with pytest.raises(MissingError):
         recommend(behind.registry, wanted, ON_H100, behind.terms)
@@ -370,7 +363,7 @@ def test_recommend_gives_the_reason_for_each_image(shelf: Shelf, foreign: tuple[
     shelf.push("2.18.0-cuda12.5-cudnn9.3-py3.12")
     shelf.push("2.21.0-cpu-py3.12")
     shelf.registry.tag(shelf.push("2.17.0-cuda12.3-cudnn8.9-py3.12"), "latest")
-    assessed = recommend(shelf.registry, tagged_images(shelf.registry, None, None), ON_H100, shelf.terms)
+    assessed = recommend(shelf.registry, tagged_images(shelf.registry, Wanted()), ON_H100, shelf.terms)
     assert [(one.candidate.image.tag[:6], one.standing) for one in assessed] == [
         ("2.21.0", Standing.CERTIFIED),
         ("2.20.0", Standing.PREDICTED),

@@ -240,9 +240,8 @@ def emulated(
     engine = engine or Engine()
     with pytest.MonkeyPatch.context() as patch:
         place = OpenedEngine(engine, Maker(), engine.describe())
-        for name in ("validator.cli.building", "validator.cli.rehearse"):
-            patch.setattr(f"{name}.open_engine", lambda *_, **__: place)
-        for name in ("validator.delivery.pull", "validator.cli.rehearse"):
+        patch.setattr("validator.cli.building.open_engine", lambda *_, **__: place)
+        for name in ("validator.delivery.pull", "validator.cli.building"):
             patch.setattr(f"{name}.Engine", Docker)
         patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
         patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())

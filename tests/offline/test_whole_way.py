@@ -27,7 +27,7 @@ import pytest
 from validator import cli
 from validator.assemble.destinations import RegistryDestination
 from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key
-from validator.certify.trust import Trust
+from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
 from validator.engines.docker.endpoint import connect, connect_podman
 from validator.engines.protocol import probe_version
@@ -244,7 +244,7 @@ def test_an_engine_and_the_runners_key_lead_to_a_certificate(
     assert (record["cell"], record["verdict"], record["engine"]) == (CELL, "certified", way)
     assert (record["origin"], record["image_digest"]) == ("here", site.digest)
     assert f"certified (fixture)  {CELL}" in said.out
-    found = certificates(site.registry, site.digest, site.trust).certificates
+    found = certificates(site.registry, site.digest, Terms(site.trust)).certificates
     assert record["id"] in [one.record_id for one in found]
     # One byte of what the runner signed.
     changed = output.with_name("changed.jsonl")

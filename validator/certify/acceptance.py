@@ -38,7 +38,7 @@ from . import signatures, statement
 from .machine import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import BundleError, NotVerified, Signer, parse_bundle, verify
-from .trust import Party, Trust, TrustFile
+from .trust import Party, Terms, Trust, TrustFile
 from .verify import certificates, verified_statement
 
 
@@ -89,7 +89,7 @@ def certify(
     at = now or now_utc()
     check_record(record)
     digest, failed = str(record.image_digest), record.verdict is Verdict.FAILED
-    if record.id in certificates(registry, digest, trust, now=at).records:
+    if record.id in certificates(registry, digest, Terms(trust, now=at)).records:
         return Issued(failed, signer.throw_away, None)
     measurement = accepted(record, certifier, at)
     # `accepted` has rejected the labels of a node if the runner may not rely on them.
@@ -124,7 +124,9 @@ def certify(
         issued=format_timestamp(at), expires=format_timestamp(expires),
     )  # fmt: skip
     bundle = parse_bundle(signer.sign(text))
-    verified_statement(bundle, digest, trust, now=at)
+    verified_statement(bundle, digest, Terms(trust, now=at))
+    attachment = signatures.attach(registry, digest, bundle.canonical, statement.PREDICATE)
+    verified_statement(bundle, digest, Terms(trust, now=at))
     attachment = signatures.attach(registry, digest, bundle.canonical, statement.PREDICATE)
     return Issued(failed, measurement.fixture, attachment)
 

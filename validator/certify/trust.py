@@ -11,7 +11,7 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -101,6 +101,20 @@ class Trust(Signatory):
                 "certificates of test fixtures are accepted only with a throw-away key",
                 hint="make such a key with `certify keygen --throw-away`",
             )
+
+
+@dataclass(frozen=True)
+class Terms:
+    """The conditions that a certificate must meet.
+
+    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
+    expired certificates. now: None for the current time.
+    """
+
+    trust: Trust
+    max_age: timedelta | None = None
+    accept_expired: bool = False
+    now: datetime | None = None
 
 
 def public_pem(key: Path | str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated
 
 from ..errors import MissingError, ValidatorError
@@ -30,7 +30,7 @@ from . import signatures
 from .provenance import Refusal, provenance_of
 from .signatures import Bundle, BundleError, Candidate
 from .statement import PREDICATE, REHEARSAL_PREDICATE, NoCertificate, read_statement, refuse_rehearsal
-from .trust import Trust, TrustFile, is_throw_away
+from .trust import Terms, Trust, TrustFile, is_throw_away
 
 _AT_ONCE = 8
 
@@ -71,34 +71,21 @@ class _Found:
         return parse_timestamp(self.statement.measured) or NEVER
 
 
-def certificates(
-    registry: Registry,
-    digest: str,
-    trust: Trust,
-    *,
-    max_age: timedelta | None = None,
-    accept_expired: bool = False,
-    now: datetime | None = None,
-) -> Verified:
+def certificates(registry: Registry, digest: str, terms: Terms) -> Verified:
     """Return the valid certificates of an image, and the other attachments with the reason.
 
     A certificate is invalidated by a failure that was measured later on the same host class, and by a later
     measurement there with a limit that the trust refuses.
 
-    max_age: of the measurement. accept_expired: also count certificates that have expired. Raises InputError
-    when the trust can't be used, MissingError when the registry can't be reached or cosign can't verify
-    anything.
+    Raises InputError when the trust can't be used, MissingError when the registry can't be reached or cosign
+    can't verify anything.
     """
-    trust.check()
-    at = now or now_utc()
+    terms.trust.check()
+    at = replace(terms, now=terms.now or now_utc())
 
     def judge(candidate: Candidate) -> _Found | Refused:
         try:
-            bundle = candidate.read()
-            statement = verified_statement(
-                bundle, digest, trust, max_age=max_age, accept_expired=accept_expired, now=at
-            )
-            return _Found(candidate.what, statement)
+            return _Found(candidate.what, verified_statement(candidate.read(), digest, at))
         except MissingError:
             raise
         except (ValidatorError, BundleError, NoCertificate) as error:
@@ -108,7 +95,8 @@ def certificates(
     listed = signatures.candidates(registry, digest, PREDICATE, REHEARSAL_PREDICATE)
     found = map_in_threads(judge, listed, _AT_ONCE)
     refused = tuple(entry for entry in found if isinstance(entry, Refused))
-    return _heed_newest((entry for entry in found if isinstance(entry, _Found)), refused, trust.refuse_limits)
+    good = (entry for entry in found if isinstance(entry, _Found))
+    return _heed_newest(good, refused, terms.trust.refuse_limits)
 
 
 def _heed_newest(
@@ -165,27 +153,18 @@ def _refused_limits(certificate: Certificate, refuse_limits: Collection[str]) ->
     return "; ".join(one.sentence for one in certificate.limits if one.code in refuse_limits)
 
 
-def verified_statement(
-    bundle: Bundle,
-    digest: str,
-    trust: Trust,
-    *,
-    max_age: timedelta | None = None,
-    accept_expired: bool = False,
-    now: datetime,
-) -> Certificate | Failure:
+def verified_statement(bundle: Bundle, digest: str, terms: Terms) -> Certificate | Failure:
     """Return the certificate or the failure in a bundle. Raises NotVerified or NoCertificate with the reason.
 
     A failure counts however old it is.
     """
+    trust, now = terms.trust, terms.now or now_utc()
     refuse_rehearsal(bundle.payload)
     payload = signatures.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
     if reason := _against(statement, trust, now):
         raise NoCertificate(reason)
-    if isinstance(statement, Certificate) and (
-        reason := _against_certificate(statement, max_age, accept_expired, now)
-    ):
+    if isinstance(statement, Certificate) and (reason := _against_certificate(statement, terms, now)):
         raise NoCertificate(reason)
     return statement
 
@@ -206,17 +185,15 @@ def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> s
     return None
 
 
-def _against_certificate(
-    certificate: Certificate, max_age: timedelta | None, accept_expired: bool, now: datetime
-) -> str | None:
+def _against_certificate(certificate: Certificate, terms: Terms, now: datetime) -> str | None:
     """Return why a certificate is not accepted today, or None."""
     measured, expires = parse_timestamp(certificate.measured), parse_timestamp(certificate.expires)
     if measured is None or expires is None:
         return f"its times are not timestamps ({certificate.measured}, {certificate.expires})"
     age = f"measured {certificate.measured}, {(now - measured).days} days ago"
-    if now >= expires and not accept_expired:
+    if now >= expires and not terms.accept_expired:
         return f"it expired on {certificate.expires}: {age}"
-    if max_age is not None and now - measured > max_age:
+    if terms.max_age is not None and now - measured > terms.max_age:
         return f"it is too old: {age}"
     also = also_required(additions_of(certificate.image) is not None, certificate.checks)
     if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in certificate.passed]:
@@ -231,12 +208,10 @@ _ROUNDS = 8
 
 @dataclass(frozen=True)
 class Rules:
-    """The certificates that count, as in `certificates`, and the builders whose images may get an alias."""
+    """The certificates that count, and the builders whose images may get an alias."""
 
-    trust: Trust
+    terms: Terms
     parties: TrustFile
-    max_age: timedelta | None = None
-    accept_expired: bool = False
 
 
 def promote(
@@ -291,9 +266,7 @@ def _standing(
     registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
 ) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    found = certificates(
-        registry, digest, rules.trust, max_age=rules.max_age, accept_expired=rules.accept_expired, now=now
-    )
+    found = certificates(registry, digest, replace(rules.terms, now=now))
     reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
     against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
@@ -305,7 +278,7 @@ def _standing(
         )
         if isinstance(origin, Refusal):
             good, against = (), origin.why
-        elif origin.fixture and not rules.trust.fixtures:
+        elif origin.fixture and not rules.terms.trust.fixtures:
             good = ()
             against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
         else:

@@ -9,105 +9,69 @@ from typing import Any
 
 import click
 
-from ..registry.names import Repository
-from .fleet import LOCAL, fleet_file_option
-from .options import (
-    DIRECTORY,
-    FILE,
-    builder_options,
-    cell_options,
-    challenge_option,
-    depth_option,
-    flag,
-    format_option,
-    reject_options,
-    store_option,
-    trust_file_option,
-    verbose_option,
-)
-from .program import Command
+from . import Command, options
+from .options import Builder, Project, flag, option
+
+#: The default of `--on`: this machine, which is not a fleet.
+LOCAL = "local"
 
 
 @click.command("build-matrix", cls=Command)
-@cell_options
-@store_option
-@click.option(
-    "--engine",
+@options.project("cells store trust fleet")
+@option(
+    "--engine auto|docker|podman|venv",
     "engine_name",
-    type=click.Choice(["auto", "docker", "podman", "venv"]),
     default="auto",
-    show_default=True,
     help="The engine for the environments. auto uses docker if it answers, else podman, else venv.",
 )
-@click.option(
-    "--base",
-    type=click.Choice(["auto", "registry", "bootstrap"]),
+@option(
+    "--base auto|registry|bootstrap",
     default="auto",
-    show_default=True,
     help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
 )
-@click.option(
-    "--oci",
+@option(
+    "--oci DIRECTORY",
     "layout",
-    type=DIRECTORY,
-    metavar="DIRECTORY",
     help="Write the images to this directory, as an OCI image layout, without measuring them.",
 )
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 64),
-    metavar="N",
-    help="How many images to build at once.  [default: 1 per 4 cores]",
+@option(
+    "--jobs N", type=click.IntRange(1, 64), help="How many images to build at once.  [default: 1 per 4 cores]"
 )
-@click.option(
-    "--keep-going/--fail-fast",
-    default=True,
-    show_default=True,
-    help="Continue with the other images after one has failed.",
-)
+@option("--keep-going/--fail-fast", default=True, help="Continue with the other images after one has failed.")
 @flag("--no-validate", help="Only build the images, without probing them.")
-@click.option(
-    "--push",
-    metavar="REGISTRY/NAME",
+@option(
+    "--push REGISTRY/NAME",
     help="Push every image to this repository before it is probed, with a tag such as"
     " 2.21.0-cuda12.9-cudnn9.28-py3.12.",
 )
 @flag("--retag", help="With --push: move tags that already name another image.")
-@click.option(
-    "--mount-from",
-    multiple=True,
-    metavar="REGISTRY/NAME",
+@option(
+    "--mount-from REGISTRY/NAME...",
     help="With --push: reuse layers from this other repository instead of building them. They are mounted if"
     " it is in the same registry, and copied otherwise. May be repeated. The repository of the base is always"
     " looked at.",
 )
-@builder_options("--push", "what the images were made from")
-@trust_file_option
-@click.option(
-    "--pull-from",
-    metavar="REGISTRY/NAME",
+@options.builder("--push", "what the images were made from")
+@option(
+    "--pull-from REGISTRY/NAME",
     help="Probe the images that another run pushed to this repository, instead of building them.",
 )
-@click.option(
-    "--on",
+@option(
+    "--on NAME",
     default=LOCAL,
-    show_default=True,
-    metavar="NAME",
     help="Where the images are measured: local, slurm or kubernetes. They are built here and pushed; nodes"
     " pull them by digest.",
 )
-@fleet_file_option
 @flag(
     "--dry-run",
     help="With --on: print what would be submitted for the images in the registry, and submit nothing.",
 )
-@depth_option
-@challenge_option
-@click.option(
-    "--challenges",
+@options.depth
+@options.challenge
+@option(
+    "--challenges FILE",
     "challenges_path",
-    type=FILE,
-    metavar="FILE",
+    type=options.FILE,
     help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
 )
 @flag(
@@ -117,9 +81,8 @@ from .program import Command
 )
 @flag("--keep", help="With --rehearse: keep its keys, records and registry data.")
 @flag("--force", help="Also build and validate images that are unchanged.")
-@format_option("text", "json")
-@verbose_option
-def build_matrix_command(**options: Any) -> int:
+@options.formats("text", "json")
+def build_matrix_command(**given: Any) -> int:
     """Plan, lock, build and probe every selected image, and record its verdict.
 
     Without --profile and --select, build the newest image that is expected to work on this machine's driver
@@ -135,17 +98,16 @@ def build_matrix_command(**options: Any) -> int:
     On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
     a container is signed with this machine's key, which the first run makes and registers in the trust file.
     """
-    asked = Request(**options)
+    asked = Request(**given)
     check(asked)
     if asked.rehearse:
-        from .rehearse import rehearse
-
         # `check` only rejects options on the command line, and environment variables can set these three.
-        return rehearse(replace(asked, store_url=None, trust_path=None, builder_key=None))
+        project = replace(asked.project, store_url=None, trust_path=None)
+        asked = replace(asked, project=project, builder=replace(asked.builder, builder_key=None))
     # Only after the check, which needs none of the many modules of a build.
-    from .building import perform
+    from .building import perform, rehearse
 
-    return perform(asked)
+    return rehearse(asked) if asked.rehearse else perform(asked)
 
 
 # The request to `build-matrix`, and which of its options contradict each other.
@@ -158,10 +120,7 @@ class Request:
     A rehearsal uses only those that are not in `_NOT_REHEARSED`.
     """
 
-    matrix_path: Path
-    profile: str | None
-    selectors: tuple[str, ...]
-    store_url: str | None
+    project: Project
     engine_name: str
     base: str
     layout: Path | None
@@ -171,13 +130,9 @@ class Request:
     push: str | None
     retag: bool
     mount_from: tuple[str, ...]
-    builder_key: str | None
-    identity: str | None
-    issuer: str | None
-    trust_path: Path | None
+    builder: Builder
     pull_from: str | None
     on: str
-    fleet_path: Path | None
     dry_run: bool
     depth: str
     challenge: str | None
@@ -186,10 +141,6 @@ class Request:
     keep: bool
     force: bool
     format_: str
-
-    @property
-    def as_json(self) -> bool:
-        return self.format_ == "json"
 
     @property
     def images_at_once(self) -> int:
@@ -208,24 +159,19 @@ class Request:
     @property
     def fits_machine(self) -> bool:
         """True if the image is chosen for this machine, because nothing says which one to build."""
-        says = self.profile or self.selectors or self.challenge or self.challenges_path or self.with_fleet
+        says = (
+            self.project.profile
+            or self.project.selectors
+            or self.challenge
+            or self.challenges_path
+            or self.with_fleet
+        )
         return self.builds and not says
 
     @property
     def builds(self) -> bool:
         """True if images are built; otherwise they are only looked up in a registry."""
         return not (self.pull_from or self.dry_run)
-
-    @property
-    def repository(self) -> Repository | None:
-        """The repository to push to or pull from. Raises InputError for a wrong name."""
-        name = self.push or self.pull_from
-        return Repository.parse(name) if name else None
-
-    @property
-    def other_repositories(self) -> list[Repository]:
-        """The repositories to take layers from. Raises InputError for a wrong name."""
-        return [Repository.parse(name) for name in self.mount_from]
 
 
 #: A rehearsal has its own store, keys and trust file, and does every step.
@@ -239,31 +185,27 @@ _NOT_REHEARSED = (
 def check(asked: Request) -> None:
     """Raise UsageError if options contradict each other."""
     if asked.rehearse:
-        reject_options(_NOT_REHEARSED, "can't be combined with --rehearse")
+        options.reject(_NOT_REHEARSED, "can't be combined with --rehearse")
     else:
-        reject_options(("keep",), "has no effect without --rehearse")
+        options.reject(("keep",), "has no effect without --rehearse")
     if asked.with_fleet:
-        reject_options(("no_validate", "layout", "keep_going"), f"can't be combined with --on {asked.on}")
+        options.reject(("no_validate", "layout", "keep_going"), f"can't be combined with --on {asked.on}")
         if not asked.push and not asked.pull_from:
-            raise click.UsageError(
-                f"--on {asked.on} needs --push or --pull-from: nodes pull the images by digest"
-            )
+            needs = "needs --push or --pull-from: nodes pull the images by digest"
+            raise click.UsageError(f"--on {asked.on} {needs}")
     else:
-        reject_options(("fleet_path", "dry_run"), "has no effect with --on local")
+        options.reject(("fleet_path", "dry_run"), "has no effect with --on local")
     if asked.no_validate:
-        reject_options(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
+        options.reject(("depth", "challenge", "challenges_path"), "has no effect with --no-validate")
     if asked.challenge is not None and asked.challenges_path is not None:
         raise click.UsageError("--challenge and --challenges can't be combined")
     if asked.layout is not None:
-        reject_options(("push", "pull_from", "retag", "depth", "challenge"), "can't be combined with --oci")
+        options.reject(("push", "pull_from", "retag", "depth", "challenge"), "can't be combined with --oci")
     if asked.engine_name == "venv":
-        reject_options(("base", "layout"), "has no effect with --engine venv")
+        options.reject(("base", "layout"), "has no effect with --engine venv")
     if not asked.push:
-        reject_options(("mount_from", "builder_key", "identity", "issuer"), "has no effect without --push")
-    if (asked.identity is None) != (asked.issuer is None):
-        raise click.UsageError("--identity and --issuer belong together")
-    if not asked.push:
-        reject_options(("retag",), "has no effect without --push")
+        options.reject(("mount_from", "retag"), "has no effect without --push")
+    asked.builder.check(None if asked.push else "--push")
     if asked.push and asked.pull_from:
         raise click.UsageError("--push and --pull-from can't be combined")
     if asked.pull_from and asked.no_validate:

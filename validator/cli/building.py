@@ -1,86 +1,95 @@
-"""Do what `build-matrix` was asked for: prepare, build and measure the images, and report the results."""
+"""Do what `build-matrix` was asked for: build and measure the images, or rehearse the whole way to a pull."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import click
 
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
 from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
-from ..certify.signatures import Signer
-from ..certify.trust import TrustFile, read_trust_file
-from ..engines.protocol import Built, ImageEngine
+from ..certify.machine import BUILDERS, add, new_party
+from ..certify.signatures import Signer, make_key_pair
+from ..certify.trust import NAME, read_trust_file
+from ..delivery.choose import Host, parse_driver, parse_gpus
+from ..delivery.pull import Engine
+from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps
+from ..engines.protocol import ImageEngine
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
 from ..fleet.protocol import Fleet
+from ..locks import lock_files
 from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
-from ..model.codec import encode
-from ..model.spec import NO_GPU, HostClass, Lock, image_reference
+from ..model.codec import encode, now_utc
+from ..model.record import REHEARSAL
+from ..model.spec import HostClass, ImageSpec, Lock
 from ..pipeline.build_matrix import build_matrix
 from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
 from ..registry.client import Registry
-from ..registry.names import Repository, image_tag
-from ..reports.printable import counted, json_text
+from ..registry.names import Repository
+from ..reports.printable import counted, json_text, one_line
 from ..reports.terminal import show
-from ..system.package_sources import PackageSources, host_sources
+from ..system.package_sources import host_sources
+from ..system.runs import temporary_directory
+from . import options
 from .build_matrix import Request
-from .fleet import fleet_path_for, measure, open_named_fleet
-from .options import print_status, progress_directory, say_recommended, store_url_for, trust_path_for
+from .fleet import measure, open_named_fleet
+from .options import print_status
 from .planning import available_on, load_plan, locks_of, plan_for_this_machine
-from .progress import Progress, results_table, totals
+from .progress import (
+    Progress,
+    image_name,
+    local_digest,
+    results_table,
+    say_environments,
+    say_estimate,
+    say_next_steps,
+    totals,
+)
 from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
-
-if TYPE_CHECKING:
-    from ..model.spec import ImageSpec
-    from ..pipeline.makers import Estimate
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """Everything that a run needs, except for the store and what watches it.
+    """A run that lacks only the store and what watches it.
 
     profile: the one that has the images, None for the default. repository: where images are pushed to or
-    pulled from. challenges: for cells or image specs. hosts: the host classes of the plan. publisher, runner,
-    fleet: None if nothing is published, signed or submitted.
+    pulled from. challenges: for cells or image specs. fleet: None if nothing is submitted.
     """
 
-    sources: PackageSources
     place: OpenedEngine
     plan: Plan
     profile: str | None
-    locks: LockDirectory
-    hosts: tuple[HostClass, ...]
-    options: Options
     repository: Repository | None
     challenges: Mapping[str, str] | None
-    publisher: Publisher | None
-    runner: Runner | None
     fleet: Fleet | None
+    run: Callable[[Store, Callable[[Event], None]], Run]
 
 
 def perform(asked: Request) -> int:
     """Prepare, build and measure the images, print the results, and return the exit code."""
     prepared = prepare(asked)
-    with Store(store_url_for(asked.matrix_path, asked.store_url)) as store:
+    with Store(asked.project.store) as store:
         run, results = build(asked, prepared, store)
         if prepared.fleet is not None:
             measured = replace(run, challenges=prepared.challenges)
             where = str(prepared.repository)
             with contextlib.closing(prepared.fleet) as fleet:
-                return measure(prepared.plan, results, measured, fleet, where, asked.dry_run, asked.as_json)
+                return measure(
+                    prepared.plan, results, measured, fleet, where, asked.dry_run, asked.format_ == "json"
+                )
     return report(asked, prepared, results)
 
 
@@ -89,29 +98,24 @@ def prepare(asked: Request) -> Prepared:
 
     The input is checked before an engine is looked for, so that wrong input touches nothing.
     """
-    challenges = challenges_for(
-        load_plan(asked.matrix_path, asked.profile, asked.selectors), asked.challenge, asked.challenges_path
-    )
-    repository, others = asked.repository, asked.other_repositories
-    trust_path = trust_path_for(asked.matrix_path, asked.trust_path)
-    if asked.pull_from or trust_path.exists():
-        # Without it, nothing in a registry is accepted.
-        read_trust_file(trust_path)
-    fleet = None
-    if asked.with_fleet:
-        fleet = open_named_fleet(asked.on, fleet_path_for(asked.matrix_path, asked.fleet_path))
-    sources, locks = host_sources(), locks_of(asked.matrix_path)
+    challenges = challenges_for(load_plan(*asked.project.cells), asked.challenge, asked.challenges_path)
+    name, others = asked.push or asked.pull_from, [Repository.parse(name) for name in asked.mount_from]
+    repository = Repository.parse(name) if name else None
+    # Without a trust file, nothing in a registry is accepted.
+    trust = asked.project.read_trust(needed=asked.pull_from is not None)
+    fleet = open_named_fleet(asked.on, asked.project.fleet_file) if asked.with_fleet else None
+    sources, locks = host_sources(), locks_of(asked.project.matrix_path)
     settings = ImageSettings(
-        BasePolicy(asked.base), asked.layout, locks.own, asked.matrix_path.parent, renew=asked.force
+        BasePolicy(asked.base), asked.layout, locks.own, asked.project.matrix_path.parent, renew=asked.force
     )
     choice, needs_images = EngineChoice(asked.engine_name), repository is not None
     place = open_engine(choice, sources, settings, needs_images=needs_images, measures=asked.measures_here)
     print_status(f"Engine: {place.description}")
     missing: dict[str, str] = {}
-    available, profile = available_on(place.engine, missing), asked.profile
-    fitting = plan_for_this_machine(asked.matrix_path, available) if asked.fits_machine else None
+    available, profile = available_on(place.engine, missing), asked.project.profile
+    fitting = plan_for_this_machine(asked.project.matrix_path, available) if asked.fits_machine else None
     if fitting is None:
-        plan = load_plan(asked.matrix_path, asked.profile, asked.selectors, available)
+        plan = load_plan(*asked.project.cells, available)
     else:
         plan, chosen = fitting
         print_status(chosen.why)
@@ -120,7 +124,7 @@ def prepare(asked: Request) -> Prepared:
     if not pythons & missing.keys():
         for python, why in missing.items():
             print_status(f"Python {', '.join(sorted(pythons))} is used instead of {python}: {why}.")
-    say_recommended(plan.images)
+    options.say_recommended(plan.images)
     refuse_wrong_locks(locks, plan.images)
     if asked.builds:
 
@@ -130,35 +134,31 @@ def prepare(asked: Request) -> Prepared:
 
         with contextlib.closing(Wheelhouse(sources)) as wheelhouse:
             say_estimate(estimate(plan.images, locks, wheelhouse.missing, is_here))
-    publisher = _publisher(asked, place, repository, others, trust_path) if repository else None
+    publisher, trust_path = None, asked.project.trust_file
+    if repository is not None:
+        signer = None
+        if asked.builds:
+            signer = builder_of(trust_path, asked.builder)
+            trust = asked.project.read_trust(needed=False)
+        assert place.maker is not None
+        publisher = Publisher(
+            place.maker, destinations(repository, place.maker.base_repository, others), Registry(repository),
+            trust, place.engine if isinstance(place.engine, ImageEngine) else None, signer, asked.retag,
+        )  # fmt: skip
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     use = RegistryUse.PUSH if asked.push else RegistryUse.NONE
-    options = Options(
+    how = Options(
         asked.images_at_once, asked.keep_going, asked.measures_here, asked.force, asked.depth,
         use if asked.builds else RegistryUse.PULL,
     )  # fmt: skip
     runner = _runner(asked, place, hosts, trust_path, challenged=challenges is not None)
-    return Prepared(
-        sources=sources, place=place, plan=plan, profile=profile, locks=locks, hosts=hosts, options=options,
-        repository=repository, challenges=challenges, publisher=publisher, runner=runner, fleet=fleet,
-    )  # fmt: skip
 
+    def run(store: Store, on_event: Callable[[Event], None]) -> Run:
+        # With a fleet, the challenges are answered after building.
+        now = None if fleet is not None else challenges
+        return Run(place.engine, store, sources, locks, hosts, how, on_event, publisher, runner, now)
 
-def _publisher(
-    asked: Request,
-    place: OpenedEngine,
-    repository: Repository,
-    others: Sequence[Repository],
-    trust_path: Path,
-) -> Publisher:
-    signer: Signer | None = None
-    if asked.builds:
-        signer = builder_of(trust_path, asked.builder_key, asked.identity, asked.issuer)
-    assert place.maker is not None
-    trust = read_trust_file(trust_path) if trust_path.exists() else TrustFile()
-    engine = place.engine if isinstance(place.engine, ImageEngine) else None
-    destination = destinations(repository, place.maker.base_repository, others)
-    return Publisher(place.maker, destination, Registry(repository), trust, engine, signer, asked.retag)
+    return Prepared(place, plan, profile, repository, challenges, fleet, run)
 
 
 def _runner(
@@ -175,21 +175,14 @@ def _runner(
 def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[Result]]:
     """Build the images, and measure them here unless a fleet does that or nothing does. Close the engine."""
     images = prepared.plan.images
-    watched = ProgressFile(
-        progress_directory(asked.matrix_path), asked.profile or DEFAULT_PROFILE, len(images)
-    )
+    watched = ProgressFile(asked.project.progress, asked.project.profile_name, len(images))
     with Progress(len(images)) as progress, watched:
 
         def on_event(event: Event) -> None:
             progress(event)
             watched(event)
 
-        run = Run(
-            prepared.place.engine, store, prepared.sources, prepared.locks, prepared.hosts, prepared.options,
-            on_event, prepared.publisher, prepared.runner,
-            # With a fleet, the challenges are answered after building.
-            None if prepared.fleet is not None else prepared.challenges,
-        )  # fmt: skip
+        run = prepared.run(store, on_event)
         try:
             return run, build_matrix(images, run)
         finally:
@@ -198,7 +191,7 @@ def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[R
 
 def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
     """Print the results and what to do with the images, and return the exit code."""
-    if asked.as_json:
+    if asked.format_ == "json":
         click.echo(json_text([result_json(result, asked.layout) for result in results]))
     else:
         show(results_table(results))
@@ -208,7 +201,7 @@ def report(asked: Request, prepared: Prepared, results: list[Result]) -> int:
         kind = holder.name if isinstance(holder, ImageEngine) else "auto"
         say_next_steps(results, asked.push or asked.pull_from, prepared.profile, asked.layout, kind)
     else:
-        engine, locks = prepared.place.engine, prepared.locks
+        engine, locks = prepared.place.engine, locks_of(asked.project.matrix_path)
         say_environments(
             built
             for spec in dict.fromkeys(result.spec for result in results)
@@ -222,8 +215,7 @@ class ResultDocument(TypedDict):
 
     image: Annotated[str, "The identifier of the image spec."]
     status: Annotated[
-        str,
-        "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`.",
+        str, "`measured`, `unchanged`, `built` (and not probed), `skipped`, `refused`, `missing`, `stopped`."
     ]
     built: Annotated[bool, "Whether this run built it."]
     detail: Annotated[str, "The reason, in a sentence; may be empty."]
@@ -250,8 +242,8 @@ def result_json(result: Result, layout: Path | None = None) -> ResultDocument:
         "status": result.status.value,
         "built": result.built,
         "detail": result.detail,
-        "digest": result.published.digest if result.published is not None else _local_digest(result),
-        "reference": name_of(result, layout),
+        "digest": result.published.digest if result.published is not None else local_digest(result),
+        "reference": image_name(result, layout),
         "published": encode(result.published),
         "record": result.record.document() if result.record else None,
     }
@@ -282,150 +274,192 @@ def exit_code(results: list[Result]) -> int:
     return EXIT_INTERRUPTED if stopped else EXIT_OK
 
 
-# Say before a build how much it takes, and after it what to do with the images.
+# `--rehearse`: go the whole way to a pull without a GPU, with keys that are thrown away.
 
 
-#: At most this many images are listed with their digests.
-_SHOWN = 10
+#: The repository in the registry that is started for a rehearsal.
+_PATH = "rehearsal"
+#: The machine to recommend for, if the matrix names none with a GPU.
+_HOST = ("580", "h100")
 
 
-def say_estimate(found: Estimate) -> None:
-    """Print how much a run downloads and stores."""
-    if found.there:
-        print_status(f"{counted(found.there, 'image')} already here: nothing to download.")
-    if found.images:
-        here = found.wheels - found.download
-        cached = f" ({_gb(here)} of wheels are in the cache)" if here else ""
-        most = f"up to {_gb(found.download)} of wheels" if found.download else "nothing"
-        print_status(
-            f"{counted(found.images, 'image')}: {most} to download{cached};"
-            f" the largest image takes about {_gb(found.largest)}."
-        )
-    if found.unlocked:
-        print_status(f"{counted(found.unlocked, 'image')} still to lock, whose size is not known yet.")
+def rehearse(asked: Request) -> int:
+    """Rehearse, print the steps and the commands for the real thing, and return the exit code."""
+    plan = load_plan(*asked.project.cells)
+    refuse_wrong_locks(locks_of(asked.project.matrix_path), plan.images)
+    repository = Repository.parse(asked.push) if asked.push else None
+    with contextlib.closing(Engine()) as engine:
+        if repository is None and not engine.is_local:
+            raise MissingError(
+                "the Docker Engine runs on another machine, which can't reach a registry on this one",
+                hint="name a registry that both reach: --push REGISTRY/NAME",
+            )
+        with _directory(asked.keep) as directory, _registry(repository, directory) as found:
+            done, good = _rehearse(asked, plan, found, directory, engine)
+        if asked.format_ == "json":
+            click.echo(json_text({"rehearsal": True, "steps": [asdict(step) for step in done]}))
+        else:
+            rows = [(step.image, step.name, one_line(step.did)) for step in done]
+            options.print_rows((REHEARSAL, "step", "what it did"), rows, whole=True)
+        if repository is not None:
+            tags = sorted({ALIAS, *(step.did.partition(" ")[0] for step in done if step.name == "push")})
+            _say(
+                f"{repository} keeps these tags, which no command uses: {', '.join(tags)}; the engine keeps"
+                " what it pulled"
+            )
+    _say(
+        "every step was done, and nothing that was made counts."
+        if good
+        else "it ended with errors, which are in the table."
+    )
+    _say_the_real_thing(asked)
+    return EXIT_OK if good else EXIT_FAILED
 
 
-def say_next_steps(
-    results: Sequence[Result],
-    repository: str | None,
-    profile: str | None,
-    layout: Path | None = None,
-    engine: str = "auto",
-) -> None:
-    """Print the images of a run, how one of them is started here, and how they are measured on a GPU.
-
-    layout: the OCI layout that the images were written to. engine: `docker`, `podman`, or `auto` if neither
-    has them.
-    """
-    found = [(result, name) for result in results if (name := name_of(result, layout)) is not None]
-    if not found:
+@contextlib.contextmanager
+def _directory(keep: bool) -> Iterator[Path]:
+    """Make the directory for keys, trust file, locks, records and the registry's data."""
+    if not keep:
+        with temporary_directory(REHEARSAL) as directory:
+            yield directory
         return
-    print_status("Images:")
-    for result, name in found[:_SHOWN]:
-        # Not every engine finds a local image by this digest, so it is not a part of the name.
-        digest = None if result.published is not None else _local_digest(result)
-        print_status(f"  {name} ({digest})" if digest is not None else f"  {name}")
-    if len(found) > _SHOWN:
-        print_status(f"  and {len(found) - _SHOWN} more")
-    if layout is not None:
-        print_status(f"Load {'it' if len(found) == 1 else 'them'} into a Docker Engine:")
-        print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
-        return
-    result, name = found[0]
-    where, line = _run_line(name, result.spec, engine)
-    print_status(where)
-    print_status(f"  {shlex.join(line)}")
-    # A machine with a GPU pulls what was pushed, or builds it.
-    unmeasured = [
-        each.spec.identifier
-        for each, _ in found
-        if each.spec.variant.has_cuda and (each.record is None or each.record.host_class == NO_GPU)
-    ]
-    if unmeasured:
-        words = ["validator", "build-matrix"]
-        if profile is not None:
-            words += ["--profile", profile]
-        if len(unmeasured) == 1:
-            words += ["--select", f"image={unmeasured[0]}"]
-        if repository:
-            words += ["--pull-from", repository]
-        print_status("Measure it on a machine with a GPU:")
-        print_status(f"  {shlex.join(words)}")
-
-
-#: A step of training that each release runs. It says where the result was computed.
-_TRAIN = (
-    "import tensorflow as tf; model = tf.keras.Sequential([tf.keras.layers.Dense(1)]);"
-    ' model.compile("sgd", "mse"); model.fit(tf.ones((8, 4)), tf.ones((8, 1)));'
-    ' print("GPUs:", tf.config.list_physical_devices("GPU"))'
-)
-#: `library_path` of the engine, as a shell writes it.
-_LIBRARIES = (
-    'export LD_LIBRARY_PATH="$(ls -d "$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib | paste -sd: -)'
-    '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"'
-)
-
-
-def say_environments(made: Iterable[Built]) -> None:
-    """Print how the virtual environments of a run are used."""
-    found = list(made)
-    if not found:
-        return
-    print_status("Environments:")
-    for built in found[:_SHOWN]:
-        print_status(f"  {built.reference}")
-    if len(found) > _SHOWN:
-        print_status(f"  and {len(found) - _SHOWN} more")
-    needs_path = found[0].spec.variant.has_cuda
-    print_status(f"Use it in a shell{', and let the loader find NVIDIA libraries' if needs_path else ''}:")
-    print_status(f"  source {shlex.quote(found[0].reference)}/bin/activate")
-    if needs_path:
-        print_status(f"  {_LIBRARIES}")
-    print_status("Then train a step:")
-    print_status(f"  python -c {shlex.quote(_TRAIN)}")
-
-
-def name_of(result: Result, layout: Path | None) -> str | None:
-    """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
-    if result.published is not None:
-        repository = result.published.reference.partition("@")[0]
-        return f"{repository}:{result.published.tag}@{result.published.digest}"
-    if _local_digest(result) is None:
-        return None
-    return f"{layout}:{image_tag(result.spec)}" if layout else image_reference(result.spec.identifier)
-
-
-def _local_digest(result: Result) -> str | None:
-    return result.digest or (result.record.image_digest if result.record else None)
-
-
-def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
-    """Return where an image can be started, and the command. kind: the engine that has it."""
-    from ..delivery.choose import this_host
-    from ..delivery.commands import docker_command, podman_command
-    from ..delivery.pull import Engine
-    from ..delivery.start import Image, Start, User, devices_of, user_of
-
-    image = Image(name, name, (), certified=False, port=spec.port)
-    user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
+    directory = Path(tempfile.mkdtemp(prefix=f"validator-{REHEARSAL}-"))
     try:
-        engine = Engine(kind)
-    except MissingError:
-        start = Start(image, host, devices, user, terminal="-it")
-        return "Start it on a machine with a Docker Engine:", docker_command(start)
-    try:
-        if engine.is_local:
-            user, directory = user_of(engine.info, user.uid, user.gid), Path.cwd()
-        with contextlib.suppress(MissingError):
-            if spec.variant.has_cuda:
-                host, devices = this_host(), devices_of(engine.info)
+        yield directory
     finally:
-        engine.close()
-    where = ", with this directory as the working directory" if directory else ""
-    start = Start(image, host, devices, user, directory, terminal="-it")
-    command = podman_command(start) if engine.is_podman else docker_command(start)
-    return f"Start it here{where}:", command
+        _say(f"the keys, the trust file, the locks, the records and the registry's data are in {directory}")
+        if (directory / "registry").exists():
+            _say(f"start its registry again with: {shlex.join(serve_command(directory / 'registry'))}")
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:,.1f} GB"
+@contextlib.contextmanager
+def _registry(repository: Repository | None, directory: Path) -> Iterator[Registry]:
+    if repository is not None:
+        yield Registry(repository)
+        return
+    try:
+        with loopback_registry(directory / "registry") as address:
+            _say(f"started a registry at {address}")
+            yield Registry(Repository(address, _PATH))
+    except MissingError as error:
+        if error.hint is None or "registry" not in error.hint:
+            raise
+        raise MissingError(str(error), hint=f"{error.hint}: --push REGISTRY/NAME") from error
+
+
+def _rehearse(
+    asked: Request, plan: Plan, registry: Registry, directory: Path, engine: Engine
+) -> tuple[list[Step], bool]:
+    """Return the steps that were done, and True if all of them succeeded."""
+    # Before anything is built: a registry that can't be used, or a program that is missing.
+    registry.tags()
+    builder, signer = (
+        Signer(key=str(make_key_pair(directory / name, "", throw_away=True)[0]), password="")
+        for name in ("builder", "release")
+    )
+    trust_path = directory / NAME
+    add(trust_path, BUILDERS, new_party(builder, name=f"{REHEARSAL}-builder"))
+    results = _measure(asked, registry, directory, builder)
+    done = [step for result in results for step in _steps_of(result)]
+    images = [
+        Rehearsed(result.record, result.published.tag)
+        for result in results
+        if result.published is not None and result.record is not None and result.record.image_digest
+    ]
+    good = not any(result.failed for result in results) and len(images) == len(results)
+    try:
+        if images:
+            with signer.trust() as trust:
+                stage = Stage(registry, signer, trust, read_trust_file(trust_path), _host(plan), now_utc())
+                for step in steps(stage, images, engine, lambda line: _say(f"pull: {line}")):
+                    _say(f"{step.image}: {step.name}: {step.did}")
+                    done.append(step)
+    finally:
+        # From another registry, the engine may have had the same image before, and would lose it.
+        if not asked.keep and asked.push is None:
+            repository = registry.repository
+            for name in (repository.tagged(ALIAS), *(repository.at(image.digest) for image in images)):
+                engine.remove(name)
+    return done, good
+
+
+def _measure(asked: Request, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
+    """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
+    sources, locks, matrix_path = (
+        host_sources(),
+        LockDirectory(directory / "locks"),
+        asked.project.matrix_path,
+    )
+    settings = ImageSettings(
+        BasePolicy(asked.base), locks=locks_of(matrix_path).own, local=matrix_path.parent
+    )
+    place = open_engine(EngineChoice.AUTO, sources, settings, needs_images=True, measures=True)
+    assert place.maker is not None and isinstance(place.engine, ImageEngine)
+    _say(f"engine: {place.description}")
+    plan = load_plan(*asked.project.cells, available_on(place.engine))
+    locks.own.mkdir()
+    for spec in plan.images:
+        if (lock := locks_of(asked.project.matrix_path).read(spec.identifier)) is not None:
+            lock_files.write(locks.own, lock)
+    destination = destinations(registry.repository, place.maker.base_repository)
+    publisher = Publisher(
+        place.maker, destination, registry, read_trust_file(directory / NAME),
+        place.engine, builder, retag=True, rehearsal=True,
+    )  # fmt: skip
+    how = Options(asked.images_at_once, depth=asked.depth, registry=RegistryUse.PUSH, rehearsal=True)
+    hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
+    try:
+        with (
+            Store(str(directory / "records.db")) as store,
+            Progress(len(plan.images), f"{REHEARSAL}: ") as progress,
+        ):
+            run = Run(place.engine, store, sources, locks, hosts, how, progress, publisher)
+            return build_matrix(plan.images, run)
+    finally:
+        place.engine.close()
+
+
+def _steps_of(result: Result) -> Iterator[Step]:
+    image = result.spec.identifier
+    if result.published is not None:
+        did = f"{result.published.tag} is {result.published.digest}"
+        yield Step(image, "build", "assembled in the registry" if result.built else "it was there already")
+        yield Step(image, "push", f"{did}; a throw-away builder key signed what it was made from")
+    if result.record is None:
+        yield Step(image, result.status.value, result.detail)
+    elif result.published is None:
+        yield Step(image, "build", f"{result.record.verdict.value}: {result.record.reason}")
+    else:
+        yield Step(image, "probe", f"{result.record.verdict.value}: {result.record.reason}")
+
+
+def _host(plan: Plan) -> Host:
+    """Return the first machine of the plan with a GPU."""
+    for cell in plan.cells:
+        host = cell.cell.host
+        if host.has_gpu:
+            return Host(host.driver, parse_gpus([host.gpu or str(host.compute_capability)]))
+    driver, gpu = _HOST
+    return Host(parse_driver(driver), parse_gpus([gpu]))
+
+
+def _say_the_real_thing(asked: Request) -> None:
+    where = asked.push or "REGISTRY/NAME"
+    chosen = ["--profile", asked.project.profile] if asked.project.profile else []
+    for selector in asked.project.selectors:
+        chosen += ["--select", selector]
+    _say("the real thing, of which only the second command needs a GPU:")
+    for words in (
+        ["build-matrix", *chosen, "--push", where],
+        ["build-matrix", *chosen, "--pull-from", where],
+        ["certify", "keygen", "--output-prefix", "team"],
+        ["certify", "--registry", where, "--signing-key", "team.key"],
+        ["promote", "--registry", where, "--key", "team.pub"],
+        ["recommend", "--registry", where, "--key", "team.pub"],
+        ["pull", "--registry", where, "--key", "team.pub"],
+    ):
+        print_status(f"  {shlex.join(['validator', *words])}")
+
+
+def _say(text: str) -> None:
+    print_status(f"{REHEARSAL}: {text}")

@@ -1,43 +1,31 @@
-"""`bundle`: write images and this tool for a machine without a network, and receive them there."""
+"""`bundle`: take images and this tool to a machine without a network; `sbom`: list what is in an image."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import re
-import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
-from ..model.spec import LABEL_LOCK, LABEL_SPEC, image_reference
+from ..errors import InputError, MissingError, ValidatorError
+from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
+from ..offline.receive import Refused, receive
 from ..registry.client import Registry
-from ..registry.layout import named_in_layout
-from ..registry.names import is_digest, tag_named, tag_of
-from .options import (
-    DIRECTORY,
-    PATH,
-    flag,
-    matrix_option,
-    open_registry,
-    plain_http_option,
-    print_status,
-    registry_option,
-    reject_options,
-    trust_file_option,
-    trust_path_for,
-    trusted_root_option,
-    verbose_option,
-)
-from .program import Command
+from ..registry.layout import in_layout, named_in_layout
+from ..registry.names import identifier_of, is_digest, tag_named, tag_of
+from ..system.files import cache_directory, read_text
+from ..system.package_sources import host_sources
+from ..system.runs import temporary_directory
+from . import Command, options
+from .options import Builder, Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..model.spec import ImageSpec
+    from ..model.spec import ImageSpec, Lock
     from ..pipeline.bundle import BundledImage
 
 _RECEIVE = "receive"
@@ -54,34 +42,23 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
 
 @click.command("bundle", cls=Command)
 @click.argument("words", nargs=-1, required=True, metavar="IMAGE... DIRECTORY | receive DIRECTORY")
-@click.option(
-    "--volume-size",
-    metavar="SIZE",
-    default="1G",
-    show_default=True,
-    callback=_size,
-    help="The most bytes of a volume, such as 60M or 4G.",
+@option(
+    "--volume-size SIZE", default="1G", callback=_size, help="The most bytes of a volume, such as 60M or 4G."
 )
-@click.option(
-    "--challenges",
+@option(
+    "--challenges FILE",
     "challenges_path",
-    type=PATH,
-    metavar="FILE",
     help="The challenges that the measurements have to answer, as `certify challenges` wrote them.",
 )
 @flag("--wait", help="With receive: wait for volumes that are not there yet.")
-@click.option(
-    "--into",
-    type=DIRECTORY,
-    metavar="DIRECTORY",
+@option(
+    "--into DIRECTORY",
     help="With receive: the new directory for what is in the bundle.  [default: DIRECTORY/received]",
 )
-@registry_option
-@plain_http_option
-@trusted_root_option
-@matrix_option
-@trust_file_option
-@verbose_option
+@options.registry
+@options.plain_http
+@options.trusted_root
+@options.project("trust")
 def bundle_command(
     words: Sequence[str],
     volume_size: int,
@@ -91,8 +68,7 @@ def bundle_command(
     repository: str | None,
     plain_http: bool,
     trusted_root: Path | None,
-    matrix_path: Path,
-    trust_path: Path | None,
+    project: Project,
 ) -> None:
     """Write what a machine without a network needs to measure images, or to use certified ones.
 
@@ -110,48 +86,39 @@ def bundle_command(
     if words[0] == _RECEIVE:
         if len(words) != 2:
             raise click.UsageError("receive needs one directory")
-        _receive(directory, into or directory / "received", wait)
+        options.reject_all_but(("words", "wait", "into", "verbose"), "has no effect with receive")
+        into = into or directory / "received"
+        try:
+            receive(directory, into, wait, print_status)
+        except Refused as error:
+            raise ValidatorError(str(error), hint=error.hint) from None
+        click.echo(into)
         return
-    reject_options(("wait", "into"), "has no effect without receive")
+    options.reject(("wait", "into"), "has no effect without receive")
     from ..certify.machine import read_challenges
     from ..pipeline.bundle import Request, write_bundle
-    from ..system.files import cache_directory
-    from ..system.package_sources import host_sources
-    from ..system.runs import temporary_directory
     from .planning import hosts_of, images_of
 
-    trust = trust_path_for(matrix_path, trust_path)
+    trust = project.trust_file
     asked = read_challenges(challenges_path).by_value if challenges_path else {}
     request = Request(
         host_sources(),
-        hosts_of(matrix_path),
-        trust if trust_path is not None or trust.exists() else None,
+        hosts_of(project.matrix_path),
+        trust if project.trust_path is not None or trust.exists() else None,
         trusted_root,
         {one.asked: value for value, one in asked.items()},
     )
-    registry = open_registry(repository, plain_http) if repository else None
-    specs, cache = images_of(matrix_path), cache_directory()
+    registry = options.open_registry(repository, plain_http) if repository else None
+    specs, cache = images_of(project.matrix_path), cache_directory()
     cache.mkdir(parents=True, exist_ok=True)
     # Not the directory for temporary files, which may be in memory: an image of the engine is written there.
     with temporary_directory("bundle", cache) as work:
-        images = [_image(name, registry, plain_http, specs, matrix_path, work) for name in words[:-1]]
+        images = [_image(name, registry, plain_http, specs, project.matrix_path, work) for name in words[:-1]]
         digest = write_bundle(directory, images, volume_size, request, work, print_status)
     print_status(
         f"Wrote {directory}. The SHA-256 of its bundle.json, which `receive` prints on the other machine too:"
     )
     click.echo(digest)
-
-
-def _receive(directory: Path, into: Path, wait: bool) -> None:
-    from ..offline.receive import Refused, receive
-
-    names = {parameter.name or "" for parameter in click.get_current_context().command.params}
-    reject_options(names - {"words", "wait", "into", "verbose"}, "has no effect with receive")
-    try:
-        receive(directory, into, wait, print_status)
-    except Refused as error:
-        raise ValidatorError(str(error), hint=error.hint) from None
-    click.echo(into)
 
 
 def _image(
@@ -199,7 +166,6 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
     from ..engines.docker.endpoint import connect
     from ..engines.docker.engine import EngineImages
-    from ..registry.layout import in_layout
 
     endpoint = connect()
     with contextlib.closing(endpoint.client), contextlib.closing(endpoint.quick):
@@ -219,40 +185,202 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     return in_layout(place), str(json.loads(index.read_bytes())["manifests"][0]["digest"])
 
 
-def measure_received() -> int:
-    """Measure one image of a received bundle with the tool that is in it, which `./measure` starts.
+def in_a_registry(name: str) -> tuple[str, str] | None:
+    """Return the repository and the tag or digest, or None for the name or the file of a lock."""
+    if Path(name).exists():
+        return None
+    repository, at, digest = name.partition("@")
+    if at:
+        return repository, digest
+    repository, colon, tag = name.rpartition(":")
+    if colon and "/" in repository and "/" not in tag:
+        return repository, tag
+    return None
 
-    The command line names the bundle's directory, the tag of the image, `docker` or `podman`, and the file to
-    which the records are written as JSON Lines.
+
+def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
+    """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
+    from .planning import images_of, locks_of
+
+    identifier = identifier_of(name) or registry.config(digest).labels.get(LABEL_SPEC, "")
+    specs = images_of(matrix_path)
+    lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
+    if lock is None:
+        raise InputError(
+            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
+            f" {matrix_path} has no image or no lock",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    return specs[identifier], lock
+
+
+def _labels_in_engine(name: str) -> Mapping[str, str] | None:
+    """Return the labels of an image of the local engine, or None if it has none of this name."""
+    from docker.errors import APIError
+
+    from ..engines.docker.endpoint import connect_any, reach
+    from ..engines.docker.images import derivation_of
+
+    if Path(name).exists() or ":" not in name:
+        return None
+    try:
+        client = connect_any(reach).quick
+    except MissingError:
+        return None
+    with contextlib.closing(client):
+        try:
+            labels: Mapping[str, str] = client.images.get(name).labels
+        except APIError:
+            return None
+        derived = derivation_of(client, name)
+    if derived is not None:
+        raise InputError(
+            f"{name} was derived from {derived.image}: what was added to it is not known",
+            hint=f"`check --image {name}` shows what differs; `sbom {derived.image}` lists the rest",
+        )
+    return labels
+
+
+def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
+    """Return the list of what is in an image of the local engine, from its lock and the base it names."""
+    from ..assemble.base_finder import BaseContents
+    from ..pipeline.makers import contents_of_origin
+    from ..sbom import document_of_lock
+    from .planning import images_of, lock_of_image
+
+    identifier, origin = labels.get(LABEL_SPEC, ""), labels.get(LABEL_BASE, "")
+    spec = images_of(matrix_path).get(identifier)
+    lock = lock_of_image(matrix_path, identifier, labels.get(LABEL_LOCK, ""))
+    if spec is None or lock is None or not origin:
+        raise InputError(
+            f"{name} says that it is {identifier or 'no image spec'}, for which {matrix_path} has no image,"
+            " or no lock with the same wheels",
+            hint="run the command where the matrix and the locks of that image are",
+        )
+    unlisted = base == "unlisted"
+    found = BaseContents(origin) if unlisted else contents_of_origin(spec, origin, print_status)
+    return document_of_lock(lock, found)
+
+
+def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
+    """Return the list of what is in the image of a lock, which is named by its image spec or its file."""
+    from ..assemble.base_finder import BaseContents, BasePolicy, pinned_bases
+    from ..locks.lock_files import parse
+    from ..pipeline.makers import UNLISTED, base_contents
+    from ..sbom import document_of_lock
+    from .planning import images_of, locks_of
+
+    path, lock = Path(name), None
+    if path.is_file():
+        try:
+            lock = parse(read_text(path), name)
+        except OSError as error:
+            raise InputError(f"{path}: can't be read: {error.strerror}") from None
+    identifier = lock.identifier if lock else name
+    spec = images_of(matrix_path).get(identifier)
+    if spec is None:
+        raise InputError(
+            f"{name} is neither a lock of {matrix_path} nor an image in a registry or in the local Docker"
+            " Engine",
+            hint="name a lock by its file, or as `plan --format json` names its image; name an image as"
+            " REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…, or as `docker images` lists it",
+        )
+    lock = lock or locks_of(matrix_path).read(identifier)
+    if lock is None:
+        hint = f"write it: `validator lock --select image={identifier}`"
+        raise MissingError(f"{identifier} has no lock", hint=hint)
+    if base == "unlisted":
+        return document_of_lock(lock, BaseContents(f"registry:{spec.base or pinned_bases()[spec.python]}"))
+    try:
+        contents = base_contents(spec, BasePolicy(base), print_status)
+    except MissingError as error:
+        message = f"the packages of the base can't be listed: {error}"
+        raise MissingError(message, hint=UNLISTED) from None
+    return document_of_lock(lock, contents)
+
+
+@click.command("sbom", cls=Command)
+@click.argument("name", metavar="IMAGE_OR_LOCK")
+@option(
+    "--base auto|registry|bootstrap|unlisted",
+    default="auto",
+    help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base without its"
+    " packages, which needs no network.",
+)
+@options.project("trust")
+@options.plain_http
+@option("--output FILE", type=options.ANY_FILE, help="Write the list to a file.  [default: stdout]")
+@flag(
+    "--attach",
+    help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
+)
+@options.builder("--attach", "the list")
+def sbom_command(
+    name: str,
+    base: str,
+    project: Project,
+    plain_http: bool,
+    output: Path | None,
+    attach: bool,
+    builder: Builder,
+) -> None:
+    """List what is in an image, as a software bill of materials (SBOM) in CycloneDX 1.6.
+
+    Name an image in a registry (REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…) to get the list that its builder
+    signed and attached; the builder must be in the trust file. Name a lock, by its image spec or its file, to
+    make the list from it: the wheels with their hashes, and the packages of the base. Name an image of this
+    project in the local engine to make it from the lock and the base that its labels name.
+
+    The licences are those that the wheels in the cache declare. The same lock, base and wheels always give
+    the same bytes with the same version of this tool. The date is that of the lock, or SOURCE_DATE_EPOCH.
+
+    With --attach, the builder's provenance has to say that the image was made from the lock, and the signer
+    has to be a builder in the trust file. An image that has its list already is left as it is.
     """
-    from ..engines.docker.endpoint import connect, connect_podman
-    from ..engines.docker.engine import DockerEngine
-    from ..engines.docker.load import load_from_layout
-    from ..offline.receive import MANIFEST, read_bundle
-    from ..pipeline.delivered import measure
-    from ..records import record_files
-    from ..system.files import read_file, write_atomically
-    from .signing import runner_of
+    if attach:
+        options.reject(("output",), "has no effect with --attach")
+    builder.check(None if attach else "--attach")
+    place = in_a_registry(name)
+    if not attach:
+        from ..sbom import render
 
-    directory, tag, choice, output = sys.argv[1:]
-    received = Path(directory)
-    bundle = read_bundle(read_file(received / MANIFEST))
-    image = next(image for image in bundle.images if image.tag == tag)
-    endpoint = connect_podman() if choice == "podman" else connect()
-    engine = DockerEngine(endpoint)
-    with contextlib.closing(engine):
-        print_status(f"Engine: {engine.describe()}")
-        reference = image_reference(image.image)
-        load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
-        name = endpoint.client.images.get(reference).id
-        if name is None:
-            raise InputError(f"{reference}: the engine does not say which image it has loaded")
-        runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
-        records = measure(
-            received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
-            runner, print_status,
-        )  # fmt: skip
-    text = io.StringIO()
-    record_files.write(records, text)
-    write_atomically(Path(output), text.getvalue().encode())
-    return EXIT_OK
+        if place is not None:
+            from ..certify.provenance import Refusal, sbom_of
+
+            trust, registry = project.read_trust(), options.open_registry(place[0], plain_http)
+            document = sbom_of(registry, registry.named(place[1]), trust)
+            if isinstance(document, Refusal):
+                raise ValidatorError(
+                    f"{name}: {document.why}",
+                    hint="pass --trust with the trust file that lists the image's builder, or name the"
+                    " image's lock instead",
+                )
+        elif (labels := _labels_in_engine(name)) is not None:
+            document = _of_labels(name, labels, project.matrix_path, base)
+        else:
+            document = _of_lock(name, project.matrix_path, base)
+        options.write_or_print(render(document), output, say=False)
+        return
+    if place is None:
+        raise click.UsageError(
+            "--attach needs an image in a registry: REGISTRY/NAME:TAG or REGISTRY/NAME@sha256:…"
+        )
+    if base not in ("auto", "unlisted"):
+        raise click.UsageError(
+            f"--base {base} has no effect with --attach: the base is the one that the image was made from."
+            " Use --base unlisted to leave out its packages."
+        )
+    from ..pipeline.makers import list_published
+    from .signing import builder_of
+
+    registry = options.open_registry(place[0], plain_http)
+    digest = registry.named(place[1])
+    spec, lock = locked_image(registry, place[1], digest, project.matrix_path)
+    signer = builder_of(project.trust_file, builder, needed=True)
+    assert signer is not None
+    attached = list_published(
+        registry, digest, spec, lock, project.read_trust(), signer, print_status,
+        with_base=base != "unlisted",
+    )  # fmt: skip
+    reference = registry.repository.at(digest)
+    print_status(f"Attached its list to {reference}." if attached else f"{reference} has its list already.")

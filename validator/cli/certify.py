@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..certify.machine import IssuedChallenges, Ledger, read_challenges
-from ..certify.signatures import Signer, make_key_pair
+from ..assemble.layer_table import LayerTable
 from ..certify.statement import VALID_FOR
-from ..certify.trust import Trust
 from ..compat.gpus import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
@@ -25,28 +23,11 @@ from ..model.spec import NO_GPU
 from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
-from .options import (
-    PATH,
-    cell_options,
-    flag,
-    matrix_option,
-    open_registry,
-    open_store,
-    parse_age,
-    parse_moment,
-    plain_http_option,
-    print_status,
-    record_options,
-    registry_option,
-    trust_file_option,
-    trust_path_for,
-    trusted_root_option,
-    verbose_option,
-)
-from .program import SuggestingGroup
+from . import SuggestingGroup, options
+from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..certify.acceptance import Certifier
+    from ..certify.machine import IssuedChallenges
     from ..records.store import Store
 
 
@@ -54,56 +35,49 @@ _PASSWORD = "COSIGN_PASSWORD"
 
 
 @click.group("certify", cls=SuggestingGroup, invoke_without_command=True)
-@click.option(
-    "--record", "identifiers", multiple=True, metavar="ID", help="Only certify this record; repeatable."
-)
-@record_options
-@registry_option
-@plain_http_option
-@trust_file_option
-@click.option(
-    "--challenges",
+@option("--record ID...", "identifiers", help="Only certify this record; repeatable.")
+@options.project("store trust")
+@options.registry
+@options.plain_http
+@option(
+    "--challenges FILE",
     "challenges_path",
-    type=PATH,
-    metavar="FILE",
     help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
     "  [default: answers to those that this machine made]",
 )
-@click.option(
-    "--signing-key",
-    metavar="FILE",
-    envvar="VALIDATOR_SIGNING_KEY",
-    show_envvar=True,
+@option(
+    "--signing-key FILE",
+    "key",
+    type=str,
+    env="VALIDATOR_SIGNING_KEY",
     help=f"The private key, or env://NAME. Its password comes from {_PASSWORD}, or you are asked for it.",
 )
-@click.option("--identity", metavar="NAME", help="Without a key: sign as this identity, with its OIDC token.")
-@click.option("--issuer", metavar="URL", help="Without a key: the issuer of the OIDC token.")
-@trusted_root_option
-@flag("--tlog-upload", help="With a key: also enter the signature into Sigstore's public transparency log.")
-@click.option(
-    "--valid-for",
-    callback=parse_age,
+@option("--identity NAME", help="Without a key: sign as this identity, with its OIDC token.")
+@option("--issuer URL", help="Without a key: the issuer of the OIDC token.")
+@options.trusted_root
+@flag(
+    "--tlog-upload", "log",
+    help="With a key: also enter the signature into Sigstore's public transparency log.",
+)  # fmt: skip
+@option(
+    "--valid-for AGE",
+    callback=options.parse_age,
     default=f"{VALID_FOR.days}d",
-    show_default=True,
-    metavar="AGE",
     help="Time from the measurement until the certificate expires, such as 14d or 12h.",
 )
-@verbose_option
 @click.pass_context
 def certify_command(
     context: click.Context,
     identifiers: Sequence[str],
-    matrix_path: Path,
-    store_url: str | None,
+    project: Project,
     repository: str | None,
     plain_http: bool,
-    trust_path: Path | None,
     challenges_path: Path | None,
-    signing_key: str | None,
+    key: str | None,
     identity: str | None,
     issuer: str | None,
     trusted_root: Path | None,
-    tlog_upload: bool,
+    log: bool,
     valid_for: timedelta,
 ) -> int | None:
     """Sign certificates for certified records and attach them to the images in the registry.
@@ -121,39 +95,37 @@ def certify_command(
         raise click.UsageError(
             "the registry of the images is needed: --registry REGISTRY/NAME (or VALIDATOR_REGISTRY)"
         )
-    if (signing_key is None) == (identity is None or issuer is None):
+    if (key is None) == (identity is None or issuer is None):
         raise click.UsageError(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
-    from ..certify.acceptance import Certifier
-    from ..certify.trust import read_trust_file
+    from ..certify.acceptance import Certifier, certify
+    from ..certify.machine import Ledger, read_challenges
+    from ..certify.signatures import Signer
 
     # Read it before anything else, and never from the place that the records come from.
-    parties = read_trust_file(trust_path_for(matrix_path, trust_path))
+    parties = project.read_trust()
     tonight = read_challenges(challenges_path) if challenges_path else None
-    registry = open_registry(repository, plain_http)
-    with open_store(matrix_path, store_url) as store:
+    registry = options.open_registry(repository, plain_http)
+    with project.open_store() as store:
         if identifiers:
             records = found = [store.get(identifier) for identifier in identifiers]
         else:
             found = list(store.latest().values() if tonight is None else _answers(store, tonight))
             # Only records about an image count: the certified ones, and failures on a GPU.
             certified = [record for record in found if record.verdict is Verdict.CERTIFIED]
+            failed = [each for each in found if each.verdict is Verdict.FAILED and each.host_class != NO_GPU]
             for record in certified:
                 if record.image_digest is None:
-                    print_status(
-                        f"Skipped {record.cell}: it was measured without an image (engine {record.engine})"
-                    )
-            failed = [
-                record for record in found if record.verdict is Verdict.FAILED and record.host_class != NO_GPU
-            ]
+                    without = f"it was measured without an image (engine {record.engine})"
+                    print_status(f"Skipped {record.cell}: {without}")
             records = [record for record in (*certified, *failed) if record.image_digest is not None]
     if not records:
         _explain_nothing(found, "that answers a challenge of the file" if tonight is not None else "yet")
         return EXIT_FAILED
     certifier = Certifier(parties, tonight or Ledger(), partial(_uncomputed, registry))
-    password = _password(f"Password of {signing_key}") if signing_key else None
-    signer = Signer(signing_key, password, identity, issuer, trusted_root, tlog_upload)
+    password = _password(f"Password of {key}") if key else None
+    signer = Signer(key, password, identity, issuer, trusted_root, log)
     with signer.trust() as trust:
         named = parties.release
         if named is not None and (named.signer, named.issuer) != (trust.signer, trust.issuer):
@@ -161,44 +133,54 @@ def certify_command(
                 f"the trust file says that {named.signer} signs certificates, not {trust.signer}",
                 hint="sign with that key or identity, or change `release` in the trust file",
             )
-        results = [_certify(registry, record, signer, trust, certifier, valid_for) for record in records]
-    return EXIT_OK if all(results) else EXIT_FAILED
+        good = True
+        for record in records:
+            try:
+                issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
+            except MissingError:
+                # The registry or cosign can't be used, and that would be the same for the next record.
+                raise
+            except ValidatorError as error:
+                good = False
+                print_status(f"Rejected: {error}" + (f"\n  hint: {error.hint}" if error.hint else ""))
+                continue
+            status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
+            kind = " (fixture)" if issued.fixture else ""
+            image = registry.repository.at(str(record.image_digest))
+            click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
+    return EXIT_OK if good else EXIT_FAILED
 
 
 @certify_command.command("challenges")
-@cell_options
-@verbose_option
-def challenges_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...]) -> int:
+@options.project("cells")
+def challenges_command(project: Project) -> None:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
 
     Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
     Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
     it asked for; on another one, give the file to `certify --challenges` as well.
     """
+    from ..certify.machine import Ledger
     from ..matrix.plan import github_rows
     from .planning import load_plan
 
     ledger = Ledger()
-    rows = github_rows(load_plan(matrix_path, profile, selectors).cells)
+    rows = github_rows(load_plan(*project.cells).cells)
     for row in rows:
         challenge = ledger.issue(str(row["id"]))
         row |= {"challenge": challenge.value, "issued": format_timestamp(challenge.issued)}
     click.echo(json.dumps({"include": rows}))
-    return EXIT_OK
 
 
 @certify_command.command("revoke")
 @click.argument("name", metavar="RUNNER")
-@click.option(
-    "--at",
-    callback=parse_moment,
-    metavar="TIME",
+@option(
+    "--at TIME",
+    callback=options.parse_moment,
     help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
 )
-@matrix_option
-@trust_file_option
-@verbose_option
-def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path: Path | None) -> int:
+@options.project("trust")
+def revoke_command(name: str, at: datetime | None, project: Project) -> None:
     """Revoke a runner or a builder from a given time on.
 
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
@@ -206,7 +188,7 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
     """
     from ..certify.machine import revoke
 
-    path = trust_path_for(matrix_path, trust_path)
+    path = project.trust_file
     party = revoke(path, name, at or now_utc())
     assert party.revoked is not None
     print_status(f"{name} is revoked from {format_timestamp(party.revoked)} on, in {path}. Commit this file.")
@@ -214,24 +196,17 @@ def revoke_command(name: str, at: datetime | None, matrix_path: Path, trust_path
         "Certificates that were made from its measurements since then are valid until they expire. A newer"
         " measurement by another runner replaces them: measure these host classes again, then `certify`."
     )
-    return EXIT_OK
 
 
 @certify_command.command("keygen")
-@click.option(
-    "--output-prefix",
-    type=PATH,
-    default=Path("cosign"),
-    show_default=True,
-    metavar="PATH",
-    help="Write PATH.key and PATH.pub.",
+@option(
+    "--output-prefix PATH", type=options.PATH, default=Path("cosign"), help="Write PATH.key and PATH.pub."
 )
 @flag("--no-password", help="Do not encrypt the private key.")
 @flag(
     "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
 )
-@verbose_option
-def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> int:
+def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> None:
     """Make a key pair in cosign's format.
 
     The private key is encrypted with the password in COSIGN_PASSWORD. If that is not set, you are asked for
@@ -243,10 +218,11 @@ def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> 
             "the password is empty",
             hint="choose one, or pass --no-password if nobody else can ever read the file",
         )
+    from ..certify.signatures import make_key_pair
+
     private, public = make_key_pair(output_prefix, password, throw_away=throw_away)
     print_status(f"{private}: the private key. Keep it and its password secret, and store them apart.")
     print_status(f"{public}: the public key. Give it to everybody who pulls the images.")
-    return EXIT_OK
 
 
 def _explain_nothing(records: Sequence[Record], which: str) -> None:
@@ -287,37 +263,9 @@ def _answers(store: Store, tonight: IssuedChallenges) -> Iterator[Record]:
                 yield record
 
 
-def _certify(
-    registry: Registry,
-    record: Record,
-    signer: Signer,
-    trust: Trust,
-    certifier: Certifier,
-    valid_for: timedelta,
-) -> bool:
-    from ..certify.acceptance import certify
-
-    try:
-        issued = certify(registry, record, signer, trust, certifier, valid_for=valid_for)
-    except MissingError:
-        # The registry or cosign can't be used, and that would be the same for the next record.
-        raise
-    except ValidatorError as error:
-        print_status(f"Rejected: {error}")
-        if error.hint:
-            print_status(f"  hint: {error.hint}")
-        return False
-    status = "unchanged" if not issued.attached else "failed" if issued.failed else "certified"
-    kind = " (fixture)" if issued.fixture else ""
-    image = registry.repository.at(str(record.image_digest))
-    click.echo(one_line(f"{status}{kind}  {record.cell}  {image}"))
-    return True
-
-
 def _uncomputed(registry: Registry, digest: str) -> Sequence[str]:
     """Return the parts of an image that this machine has neither made nor rebuilt."""
     from ..assemble.image import published_image, uncomputed
-    from ..assemble.layer_table import LayerTable
 
     return uncomputed(published_image(registry, digest), LayerTable())
 
@@ -343,47 +291,30 @@ def runner_command() -> None:
 
 
 @runner_command.command("init")
-@click.option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
-@click.option(
-    "--host-class",
+@option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
+@option(
+    "--host-class PATTERN...",
     "host_classes",
-    multiple=True,
-    metavar="PATTERN",
     help="A host class that it may sign for, such as r580-h100, or *-h100 for every driver; repeatable."
     "  [default: the GPU models of this machine, with every driver]",
 )
-@click.option(
-    "--until",
-    callback=parse_moment,
-    metavar="TIME",
+@option(
+    "--until TIME",
+    callback=options.parse_moment,
     help="The end of its registration, such as 2027-11-22.  [default: in one year]",
 )
 @flag("--register", help="Add it to the trust file, instead of printing the line.")
-@matrix_option
-@trust_file_option
-@verbose_option
+@options.project("trust")
 def init_command(
-    name: str | None,
-    host_classes: tuple[str, ...],
-    until: datetime | None,
-    register: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
-) -> int:
+    name: str | None, host_classes: tuple[str, ...], until: datetime | None, register: bool, project: Project
+) -> None:
     """Make this machine's key, and print the line that registers it in trust.yaml.
 
     The private key stays in this machine's state directory, readable only by you. If there is a key already,
     it is used.
     """
-    from ..certify.machine import (
-        RUNNERS,
-        add,
-        entry_line,
-        entry_with_same_key,
-        make_own_key,
-        new_party,
-        own_signer,
-    )
+
+    from ..certify import machine
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -401,19 +332,18 @@ def init_command(
                 hint="name them, for example --host-class '*-h100'",
             ) from None
         globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
-    signer = own_signer(RUNNERS)
+    signer = machine.own_signer(machine.RUNNERS)
     if signer is None:
-        signer = make_own_key(RUNNERS)
+        signer = machine.make_own_key(machine.RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
-    party = new_party(signer, name=name, host_classes=globs, until=until)
+    party = machine.new_party(signer, name=name, host_classes=globs, until=until)
     if not register:
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
-        click.echo(f"  - {entry_line(party)}")
-        return EXIT_OK
-    path = trust_path_for(matrix_path, trust_path)
-    if found := entry_with_same_key(path, party):
+        click.echo(f"  - {machine.entry_line(party)}")
+        return
+    path = project.trust_file
+    if found := machine.entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
-        return EXIT_OK
-    add(path, RUNNERS, party)
+        return
+    machine.add(path, machine.RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")
-    return EXIT_OK

@@ -84,10 +84,7 @@ class Question:
 
 
 def image_of(asked: Question) -> ImageSpec:
-    """Return the image spec, even for a version that the wheel's metadata excludes.
-
-    Raises InputError for unknown versions.
-    """
+    """Return the image spec, even for a version that the wheel's metadata excludes. Raises InputError."""
     software = asked.software
     tensorflow = release(software.tensorflow or "")
     python = software.python or tensorflow.pythons[-1]
@@ -176,10 +173,7 @@ def host_for(asked: Question) -> Host:
 
 
 def host_class(asked: Question) -> HostClass | None:
-    """Return the host class, or None if the driver or the GPU is not given.
-
-    Raises InputError for unknown or contradictory values.
-    """
+    """Return the host class, or None if the driver or the GPU is not given. Raises InputError."""
     host = asked.host
     if asked.on_cpu and not asked.names_host:
         return HostClass.without_gpu()
@@ -194,10 +188,7 @@ def host_class(asked: Question) -> HostClass | None:
 
 
 def with_driver_of(host: Host) -> Host:
-    """Return the host with a driver branch if its driver is the CUDA version that nvidia-smi shows.
-
-    Raises InputError for a CUDA version that no known driver shows.
-    """
+    """Return the host with a driver branch if its driver is a CUDA version. Raises InputError."""
     if not host.driver or not _SHOWN_CUDA.fullmatch(host.driver):
         return host
     shown = _read(parse_driver, host.driver, "--driver").cuda or host.driver
@@ -207,10 +198,7 @@ def with_driver_of(host: Host) -> Host:
 
 
 def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
-    """Return the model's slug and the capability, if they are given. Raises InputError.
-
-    For an unknown model, the capability is the one that was given.
-    """
+    """Return the model's slug, which may be unknown, and the capability, if given. Raises InputError."""
     text = host.capability
     given = _read(ComputeCapability.parse, text, "--compute-capability") if text else None
     if not host.gpu:
@@ -218,8 +206,7 @@ def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
     try:
         model = gpu(host.gpu)
     except UnknownGpu:
-        vendor = other_vendor(host.gpu)
-        if vendor is not None:
+        if (vendor := other_vendor(host.gpu)) is not None:
             message = f"--gpu: {not_nvidia_text(host.gpu, vendor)}"
             raise InputError(message, hint=f"use {vendor.build}") from None
         if given is None:

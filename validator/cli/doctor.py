@@ -41,20 +41,8 @@ from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.junit import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
-from .options import (
-    ANY_FILE,
-    FILE,
-    challenge_option,
-    default_matrix,
-    depth_option,
-    flag,
-    format_option,
-    print_status,
-    reject_options,
-    say_if_stale,
-    verbose_option,
-)
-from .program import Command
+from . import Command, options
+from .options import flag, option, print_status
 
 if TYPE_CHECKING:
     from ..engines.docker.images import Derivation
@@ -71,22 +59,21 @@ _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_t
 
 @click.command("doctor", cls=Command)
 @click.argument("log_path", metavar="[LOG]", type=_FILE_OR_STDIN, required=False)
-@click.option(
+@option(
     "--report",
     "report_path",
     type=_FILE_OR_STDIN,
     help="Read a report of the probe from this file, or - for stdin.",
 )
-@click.option("--image", metavar="NAME", help="Run the probe in this Docker image.")
-@click.option(
+@option("--image NAME", help="Run the probe in this Docker image.")
+@option(
     "--python",
-    type=FILE,
+    type=options.FILE,
     help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
 )
-@depth_option
-@click.option("--save-report", type=ANY_FILE, help="Save the probe's report in this file.")
-@format_option("text", "json", "markdown", short=("json", "markdown"))
-@verbose_option
+@options.depth
+@option("--save-report", type=options.ANY_FILE, help="Save the probe's report in this file.")
+@options.formats("text", "json", "markdown", short=("json", "markdown"))
 def doctor_command(
     log_path: Path | None,
     report_path: Path | None,
@@ -109,7 +96,7 @@ def doctor_command(
     if len(given) > 1:
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
-        reject_options(("depth", "save_report"), "has an effect only when the probe runs")
+        options.reject(("depth", "save_report"), "has an effect only when the probe runs")
     if log_path and _is_report(log_path):
         log_path, report_path = None, log_path
     if log_path:
@@ -144,7 +131,7 @@ def doctor_command(
 
         # What the diagnosis was made from reveals names that the lines that are shown do not.
         click.echo(markdown(diagnosis, names_in(read)), nl=False)
-    say_if_stale()
+    options.say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
@@ -208,7 +195,7 @@ def _name(path: Path) -> str:
 def _show(diagnosis: Diagnosis) -> None:
     from ..diagnosis.remedies import ANYWHERE
     from ..reports.diagnosis import text
-    from .program import as_started, program
+    from . import as_started, program
 
     # Other formats may be read on another machine.
     diagnosis = replace(diagnosis, next_command=diagnosis.next_command.replace(ANYWHERE, program()))
@@ -224,37 +211,31 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 
 
 @click.command("check", cls=Command)
-@click.option(
-    "--image", metavar="NAME", help="Run in this Docker image, which needs Python and should have TensorFlow."
-)
-@click.option("--python", type=FILE, help="Run with this Python, in its environment.")
-@click.option(
+@option("--image NAME", help="Run in this Docker image, which needs Python and should have TensorFlow.")
+@option("--python", type=options.FILE, help="Run with this Python, in its environment.")
+@option(
     "--lock",
     "lock_path",
-    type=FILE,
+    type=options.FILE,
     help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
 )
-@depth_option
-@click.option(
-    "--only", metavar="CHECK", multiple=True, help="Only run this check, whatever its depth; repeatable."
-)
-@click.option("--skip", metavar="CHECK", multiple=True, help="Do not run this check; repeatable.")
-@click.option(
-    "--own-check",
+@options.depth
+@option("--only CHECK...", help="Only run this check, whatever its depth; repeatable.")
+@option("--skip CHECK...", help="Do not run this check; repeatable.")
+@option(
+    "--own-check FILE...",
     "own_checks",
-    type=FILE,
-    multiple=True,
+    type=options.FILE,
     help="Also run a check of your own, from this file; repeatable.",
 )
-@challenge_option
+@options.challenge
 @flag("--list", "list_", help="List the checks without running any.")
-@click.option(
+@option(
     "--save-probe",
-    type=ANY_FILE,
+    type=options.ANY_FILE,
     help="Only write the probe to this file, so that you can run it on any machine.",
 )
-@format_option("text", "json", "junit")
-@verbose_option
+@options.formats("text", "json", "junit")
 def check_command(
     image: str | None,
     python: Path | None,
@@ -275,7 +256,7 @@ def check_command(
     if image is not None and python:
         raise click.UsageError("--image and --python can't be combined")
     if list_:
-        reject_options((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
+        options.reject((*_RUN_PARAMETERS, "own_checks", "save_probe"), "has no effect with --list")
         if format_ == "junit":
             raise click.UsageError("--list cannot be written as JUnit")
         checks = probe_checks()
@@ -287,7 +268,7 @@ def check_command(
             show(check_list(checks))
         return EXIT_OK
     if save_probe:
-        reject_options((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
+        options.reject((*_RUN_PARAMETERS, "format_", "as_json"), "has no effect with --save-probe")
         write_atomically(save_probe, probe_archive(read_files(own_checks)))
         print_status(f"Wrote {save_probe}. Run it with: python3 {save_probe.name} > report.json")
         return EXIT_OK
@@ -369,7 +350,7 @@ def probe(
 
     # The packages are compared with the lock of the image that this one was derived from, if that is here.
     origin, files = derived
-    base = lock_of_image(default_matrix(), origin.image, origin.lock_digest)
+    base = lock_of_image(options.default_matrix(), origin.image, origin.lock_digest)
     packages = packages_changed(base, report.environment.packages) if base else ({}, {}, {})
     changes = Changes(
         origin.image, origin.lock_digest, origin.base, origin.commands, base is not None, *packages, files
@@ -414,7 +395,7 @@ def _in_image(
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
         if pins is None and origin is None and spec:
-            lock = lock_of_image(default_matrix(), spec, digest)
+            lock = lock_of_image(options.default_matrix(), spec, digest)
             if lock is not None:
                 pins = render(lock).encode()
             else:

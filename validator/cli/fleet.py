@@ -6,38 +6,26 @@ import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
+from ..fleet.protocol import Capacity, Fleet, opener_of, survey_of
+from ..fleet.run_store import FleetRun, Runs, Tried
+from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
-from .options import (
-    ANY_FILE,
-    cell_options,
-    flag,
-    format_option,
-    matrix_option,
-    print_status,
-    record_options,
-    store_url_for,
-    trust_file_option,
-    trust_path_for,
-    verbose_option,
-    working_directory,
-)
-from .program import SuggestingGroup
+from . import SuggestingGroup, options
+from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from ..fleet.protocol import Fleet
-    from ..fleet.run_store import FleetRun, Runs, Tried
     from ..matrix.plan import Plan
-    from ..pipeline.fleet import CellResult, CellResultDocument
+    from ..pipeline.fleet import CellResult
     from ..pipeline.run import Result, Run, Runner
     from ..records.store import Store
 
@@ -45,31 +33,11 @@ if TYPE_CHECKING:
 # Open the fleet that a command names, with the settings next to the matrix.
 
 
-#: The default of `--on`: this machine, which is not a fleet.
-LOCAL = "local"
-
-fleet_file_option = click.option(
-    "--fleet",
-    "fleet_path",
-    type=ANY_FILE,
-    metavar="FILE",
-    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
-)
-
-
-def fleet_path_for(matrix_path: Path, given: Path | None) -> Path:
-    """Return the fleet file that was given, or the one next to the matrix."""
-    from ..fleet.settings import NAME
-
-    return given or working_directory(matrix_path) / NAME
-
-
 def open_named_fleet(name: str, path: Path) -> Fleet:
     """Return a fleet. path: of its settings, which need not exist for a fleet that needs none.
 
     Raises InputError for an unknown name or wrong settings, MissingError if the fleet can't be used here.
     """
-    from ..fleet.protocol import opener_of
     from ..fleet.settings import FleetSettings, read_settings
 
     opener = opener_of(name)
@@ -84,7 +52,6 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
 
 def write_proposal(name: str, path: Path) -> None:
     """Write the fleet file that a fleet's nodes suggest. Raises InputError if the file is there."""
-    from ..fleet.protocol import survey_of
     from ..fleet.settings import FleetSettings, propose
 
     if path.exists():
@@ -103,10 +70,9 @@ def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None)
     return value
 
 
-on_option = click.option(
-    "--on",
+on_option = option(
+    "--on NAME",
     "engine_name",
-    metavar="NAME",
     callback=_require_scheduler,
     help="The scheduler: slurm or kubernetes.  [required]",
 )
@@ -119,56 +85,35 @@ def fleet_command() -> None:
 
 @fleet_command.command("inventory")
 @on_option
-@cell_options
-@fleet_file_option
+@options.project("cells fleet")
 @flag(
     "--write",
     help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
     " driver of a kind of node, a short job reads it on one of them.",
 )
-@format_option("table", "json")
-@verbose_option
-def inventory_command(
-    engine_name: str,
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    fleet_path: Path | None,
-    write: bool,
-    format_: str,
-) -> int:
+@options.formats("table", "json")
+def inventory_command(engine_name: str, project: Project, write: bool, format_: str) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
-    from ..fleet.protocol import Capacity
     from .planning import load_plan
 
     if write:
-        write_proposal(engine_name, fleet_path_for(matrix_path, fleet_path))
-    plan = load_plan(matrix_path, profile, selectors)
+        write_proposal(engine_name, project.fleet_file)
+    plan = load_plan(*project.cells)
     cells = Counter(planned.cell.host.identifier for planned in plan.cells)
-    with contextlib.closing(open_named_fleet(engine_name, fleet_path_for(matrix_path, fleet_path))) as fleet:
+    with contextlib.closing(open_named_fleet(engine_name, project.fleet_file)) as fleet:
         found = {capacity.host_class: capacity for capacity in fleet.inventory()}
     entries: list[CapacityDocument] = []
     for name in sorted({*found, *cells}):
         capacity = found.get(name, Capacity(name, 0, 0, 0, "no node"))
         entries.append({
-            "host_class": capacity.host_class,
-            "nodes": capacity.nodes,
-            "usable": capacity.usable,
-            "gpus": capacity.gpus_per_node,
-            "cells": cells[name],
-            "detail": capacity.detail,
+            "host_class": name, "nodes": capacity.nodes, "usable": capacity.usable,
+            "gpus": capacity.gpus_per_node, "cells": cells[name], "detail": capacity.detail,
         })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(entries))
     else:
-        from ..reports.terminal import rows_table, show
-
         header = ("host class", "nodes", "usable", "GPUs each", "cells", "")
-        rows = [
-            (each["host_class"], each["nodes"], each["usable"], each["gpus"], each["cells"], each["detail"])
-            for each in entries
-        ]
-        show(rows_table(header, [[str(value) for value in row] for row in rows]))
+        options.print_rows(header, [[str(value) for value in each.values()] for each in entries])
     covered = sum(number for name, number in cells.items() if name in found and found[name].nodes)
     print_status(f"{covered} of {sum(cells.values())} cells have a node.")
     return EXIT_OK if covered or not cells else EXIT_MISSING
@@ -185,22 +130,6 @@ class CapacityDocument(TypedDict):
     detail: Annotated[str, "What else the scheduler says."]
 
 
-@fleet_command.command("status")
-@click.argument("run", required=False)
-@format_option("table", "json")
-@verbose_option
-def status_command(run: str | None, format_: str) -> int:
-    """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
-    from ..fleet.run_store import Runs
-
-    with Runs() as runs:
-        if run is not None:
-            _show_cells(runs, runs.run(run), format_)
-        else:
-            _show_runs(runs, format_)
-    return EXIT_OK
-
-
 class RunDocument(TypedDict):
     """An entry of `fleet status --json`."""
 
@@ -210,38 +139,6 @@ class RunDocument(TypedDict):
     ended: Annotated[str | None, "UTC, ISO 8601; null while it is not over."]
     submitted_now: Annotated[bool, "Whether a process works on it."]
     cells: Annotated[dict[str, dict[str, int]], "The number of cells in each state, by host class."]
-
-
-def _show_runs(runs: Runs, format_: str) -> None:
-    from ..fleet.submitter import tally
-    from ..reports.terminal import show
-    from .progress import tally_table
-
-    # Ended runs are listed only as JSON: what they brought is in the store of records.
-    found = [one for one in runs.all() if format_ == "json" or not one.ended]
-    tallies = {one.id: tally(runs.units(one)) for one in found}
-    if format_ == "json":
-        documents: list[RunDocument] = [
-            {
-                "run": one.id,
-                "fleet": one.fleet,
-                "created": one.created,
-                "ended": one.ended or None,
-                "submitted_now": not one.ended and runs.is_submitted(one),
-                "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
-            }
-            for one in found
-        ]
-        click.echo(json_text(documents))
-        return
-    if not found:
-        print_status("No run is open. `build-matrix --on slurm` or `--on kubernetes` starts one.")
-    for one in found:
-        stopped = f" No process is working on it: run `fleet resume {one.id}`."
-        going = "" if runs.is_submitted(one) else stopped
-        command = shlex.join(one.command) if one.command else one.fleet
-        print_status(f"{one.id} on {one.fleet}, since {one.created}: {command}.{going}")
-        show(tally_table(tallies[one.id]))
 
 
 class UnitDocument(TypedDict):
@@ -256,40 +153,67 @@ class UnitDocument(TypedDict):
     record: Annotated[str | None, "The id of its record, or null."]
 
 
-def _show_cells(runs: Runs, run: FleetRun, format_: str) -> None:
+@fleet_command.command("status")
+@click.argument("run", required=False)
+@options.formats("table", "json")
+def status_command(run: str | None, format_: str) -> None:
+    """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
+    with Runs() as runs:
+        if run is None:
+            _show_runs(runs, format_)
+            return
+        # The last attempt of each cell.
+        units = {tried.unit.cell: tried for tried in runs.units(runs.run(run))}
     from ..fleet.submitter import word_of
 
-    # The last attempt of each cell.
-    units = {tried.unit.cell: tried for tried in runs.units(run)}
-    rows: list[UnitDocument] = [
-        {
-            "cell": cell,
-            "state": word_of(tried),
-            "attempt": tried.unit.attempt,
-            "unit": tried.name,
-            "node": tried.node,
-            "detail": ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail))),
-            "record": tried.record_id or None,
-        }
-        for cell, tried in sorted(units.items())
-    ]
+    rows: list[UnitDocument] = []
+    for cell, tried in sorted(units.items()):
+        detail = ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail)))
+        rows.append({
+            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt, "unit": tried.name,
+            "node": tried.node, "detail": detail, "record": tried.record_id or None,
+        })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(rows))
-        return
-    from ..reports.terminal import rows_table, show
+    else:
+        shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
+        options.print_rows(("cell", "state", "attempt", "node", ""), shown)
 
-    shown = [(row["cell"], row["state"], str(row["attempt"]), row["node"], row["detail"]) for row in rows]
-    show(rows_table(("cell", "state", "attempt", "node", ""), shown))
+
+def _show_runs(runs: Runs, format_: str) -> None:
+    from ..fleet.submitter import tally
+    from ..reports.terminal import show
+    from .progress import tally_table
+
+    # Ended runs are listed only as JSON: what they brought is in the store of records.
+    found = [one for one in runs.all() if format_ == "json" or not one.ended]
+    tallies = {one.id: tally(runs.units(one)) for one in found}
+    if format_ == "json":
+        documents: list[RunDocument] = [
+            {
+                "run": one.id, "fleet": one.fleet, "created": one.created, "ended": one.ended or None,
+                "submitted_now": not one.ended and runs.is_submitted(one),
+                "cells": {name: dict(counts) for name, counts in tallies[one.id].items()},
+            }
+            for one in found
+        ]  # fmt: skip
+        click.echo(json_text(documents))
+        return
+    if not found:
+        print_status("No run is open. `build-matrix --on slurm` or `--on kubernetes` starts one.")
+    for one in found:
+        stopped = f" No process is working on it: run `fleet resume {one.id}`."
+        going = "" if runs.is_submitted(one) else stopped
+        command = shlex.join(one.command) if one.command else one.fleet
+        print_status(f"{one.id} on {one.fleet}, since {one.created}: {command}.{going}")
+        show(tally_table(tallies[one.id]))
 
 
 @fleet_command.command("cancel")
 @click.argument("run")
-@record_options
-@fleet_file_option
-@verbose_option
-def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_path: Path | None) -> int:
+@options.project("store fleet")
+def cancel_command(run: str, project: Project) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
-    from ..fleet.run_store import Runs
     from ..fleet.submitter import tally
     from ..records.store import Store
 
@@ -300,31 +224,21 @@ def cancel_command(run: str, matrix_path: Path, store_url: str | None, fleet_pat
         runs.ask_to_cancel(found)
         if runs.is_submitted(found):
             print_status(f"The process that submits {found.id} cancels it.")
-            return EXIT_OK
-        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
-        with (
-            contextlib.closing(opened) as fleet,
-            runs.submitting(found.key),
-            Store(store_url_for(matrix_path, store_url)) as store,
-        ):
+            return
+        opened = open_named_fleet(found.fleet, project.fleet_file)
+        with contextlib.closing(opened) as fleet, runs.submitting(found.key), Store(project.store) as store:
             refuse_other_store(found, store)
             tried = submit(fleet, runs, found, store, None)
     counts = sum(tally(tried).values(), Counter())
     print_status(f"Cancelled {found.id}: {', '.join(f'{number} {word}' for word, number in counts.items())}.")
-    return EXIT_OK
 
 
 @fleet_command.command("logs")
 @click.argument("cell")
-@click.option(
-    "--run", "run_name", metavar="RUN", help="Look in this run.  [default: the newest with the cell]"
-)
-@matrix_option
-@fleet_file_option
-@verbose_option
-def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path: Path | None) -> int:
+@option("--run RUN", "run_name", help="Look in this run.  [default: the newest with the cell]")
+@options.project("fleet")
+def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
-    from ..fleet.run_store import Runs
     from ..fleet.submitter import word_of
 
     with Runs() as runs:
@@ -340,7 +254,7 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
     if not tried.handle:
         print_status(f"{tried.name} was not submitted: {tried.detail or tried.stage.value}")
         return EXIT_MISSING
-    with contextlib.closing(open_named_fleet(run.fleet, fleet_path_for(matrix_path, fleet_path))) as fleet:
+    with contextlib.closing(open_named_fleet(run.fleet, project.fleet_file)) as fleet:
         text = fleet.logs(tried.handle)
     if not text:
         print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
@@ -351,21 +265,10 @@ def logs_command(cell: str, run_name: str | None, matrix_path: Path, fleet_path:
 
 @fleet_command.command("resume")
 @click.argument("run")
-@record_options
-@trust_file_option
-@fleet_file_option
-@format_option("text", "json")
-@verbose_option
-def resume_command(
-    run: str,
-    matrix_path: Path,
-    store_url: str | None,
-    trust_path: Path | None,
-    fleet_path: Path | None,
-    format_: str,
-) -> int:
+@options.project("store trust fleet")
+@options.formats("text", "json")
+def resume_command(run: str, project: Project, format_: str) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
-    from ..fleet.run_store import Runs
     from ..pipeline.fleet import results_of
     from ..records.store import Store
     from .signing import fleet_runner_of
@@ -375,9 +278,9 @@ def resume_command(
         if found.ended:
             raise InputError(f"{found.id} ended at {found.ended}", hint="there is nothing to resume")
         classes = {tried.unit.host_class for tried in runs.units(found)}
-        runner = fleet_runner_of(classes, trust_path_for(matrix_path, trust_path), asked=False)
-        opened = open_named_fleet(found.fleet, fleet_path_for(matrix_path, fleet_path))
-        with contextlib.closing(opened) as fleet, Store(store_url_for(matrix_path, store_url)) as store:
+        runner = fleet_runner_of(classes, project.trust_file, asked=False)
+        opened = open_named_fleet(found.fleet, project.fleet_file)
+        with contextlib.closing(opened) as fleet, Store(project.store) as store:
             refuse_other_store(found, store)
             with runs.submitting(found.key):
                 try:
@@ -386,20 +289,14 @@ def resume_command(
                     _say_stopped(found)
                     return EXIT_INTERRUPTED
             results = results_of(tried)
-            _print(results, [], store, as_json=format_ == "json")
-            return _exit_code(results, [])
+            _print(results, store, as_json=format_ == "json")
+            return _exit_code(results)
 
 
 @fleet_command.command("manifests")
-@click.option("--namespace", required=True, metavar="NAME", help="The namespace for the jobs.")
-@click.option(
-    "--user",
-    required=True,
-    metavar="NAME",
-    help="The cluster's user who runs `build-matrix --on kubernetes`.",
-)
-@verbose_option
-def manifests_command(namespace: str, user: str) -> int:
+@option("--namespace NAME", required=True, help="The namespace for the jobs.")
+@option("--user NAME", required=True, help="The cluster's user who runs `build-matrix --on kubernetes`.")
+def manifests_command(namespace: str, user: str) -> None:
     """Print the namespace and the permissions that an administrator of a Kubernetes cluster sets up once.
 
     Pipe it to `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and
@@ -410,7 +307,6 @@ def manifests_command(namespace: str, user: str) -> int:
     from ..fleet.kubernetes import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
-    return EXIT_OK
 
 
 # Measure with a fleet: the part of `build-matrix --on` that follows building, and of `fleet resume`.
@@ -429,26 +325,32 @@ def measure(
 
     images: the results of building. repository: where the images are. as_json: print the results as JSON.
     """
-    from ..fleet.run_store import Runs
-    from ..model.record import Verdict
     from ..pipeline.fleet import CellResult, command_key, plan_units, preview, results_of
+    from ..pipeline.run import Status
 
     cells = [planned.cell for planned in plan.cells]
     published = {
         result.spec.identifier: result.published for result in images if result.published is not None
     }
-    not_built = [result for result in images if result.published is None]
+    not_built = [
+        CellResult(
+            None, image.spec.identifier, None, image.status.value, image.detail, record=image.record,
+            failed=image.failed or image.status is Status.REFUSED,
+        )
+        for image in images
+        if image.published is None
+    ]  # fmt: skip
     key = command_key(fleet.name, repository, cells, run)
     if dry_run:
         with Runs() as runs:
             planned = plan_units(cells, images, run, fleet, runs.owner)
         click.echo(preview(planned.works, fleet), nl=False)
         for result in not_built:
-            print_status(f"{result.spec}: not submitted: {result.detail or result.status.value}")
+            print_status(f"{result.image}: not submitted: {result.detail or result.status}")
         if not_built:
             print_status(f"`build-matrix --push {repository} --no-validate` builds and pushes images only.")
         _say_going(planned.going, None)
-        return _exit_code([], not_built)
+        return _exit_code(not_built)
     with Runs() as runs, runs.submitting(key):
         planned = plan_units(cells, images, run, fleet, runs.owner)
         current = runs.open_run(key, fleet.name, _command(), {"store": run.store.location})
@@ -465,20 +367,15 @@ def measure(
             return EXIT_INTERRUPTED
     unchanged = [
         CellResult(
-            cell=record.cell,
-            image=record.image,
-            host_class=record.host_class,
-            status="unchanged",
-            detail=f"unchanged since {record.finished}",
-            record_id=record.id,
-            published=published.get(record.image),
+            record.cell, record.image, record.host_class, "unchanged", f"unchanged since {record.finished}",
+            published=published.get(record.image), record_id=record.id,
             failed=record.verdict in (Verdict.FAILED, Verdict.BROKEN),
         )
         for record in planned.unchanged
-    ]
-    results = [*unchanged, *results_of(tried, published)]
-    _print(results, not_built, run.store, as_json=as_json)
-    return _exit_code(results, not_built)
+    ]  # fmt: skip
+    results = [*unchanged, *results_of(tried, published), *not_built]
+    _print(results, run.store, as_json=as_json)
+    return _exit_code(results)
 
 
 def refuse_other_store(run: FleetRun, store: Store) -> None:
@@ -528,67 +425,36 @@ def _command() -> tuple[str, ...]:
     )
 
 
-def _print(
-    results: Sequence[CellResult], not_built: Sequence[Result], store: Store, *, as_json: bool
-) -> None:
-    """Print one entry per cell, and one per image that was not built."""
-    by_cell = sorted(results, key=lambda one: one.cell)
+def _print(results: Sequence[CellResult], store: Store, *, as_json: bool) -> None:
+    """Print one entry per cell, and then one per image that was not built."""
+    in_order = sorted(results, key=lambda one: (one.cell is None, one.cell or ""))
     if as_json:
-        _print_json(by_cell, not_built, store)
+        # Entry by entry: thousands of reports do not fit into the memory.
+        separator = "["
+        for result in in_order:
+            click.echo(f"{separator}\n{json_text(result.as_json(store))}", nl=False)
+            separator = ","
+        click.echo("[]" if separator == "[" else "\n]")
         return
     from ..reports.terminal import rows_table, show, styled
 
     rows: list[tuple[str, str | Text, str]] = []
-    for result in by_cell:
-        record = store.get(result.record_id) if result.record_id else None
+    for result in in_order:
+        name, record = result.cell or result.image, result.record_in(store)
         if record is None:
-            rows.append((result.cell, result.status, result.detail))
+            rows.append((name, result.status, result.detail))
         else:
-            other = f" (on {record.host_class})" if record.cell != result.cell else ""
-            note = f" ({result.detail})" if result.detail else ""
-            rows.append((result.cell, styled(record.verdict.value), record.reason + other + note))
-    for image in not_built:
-        if image.record:
-            rows.append((str(image.spec), styled(image.record.verdict.value), image.record.reason))
-        else:
-            rows.append((str(image.spec), image.status.value, image.detail))
+            other = f" (on {record.host_class})" if result.cell not in (None, record.cell) else ""
+            note = f" ({result.detail})" if result.cell and result.detail else ""
+            rows.append((name, styled(record.verdict.value), record.reason + other + note))
     show(rows_table(("cell", "result", "why"), rows, whole=True))
-    counts = Counter(result.status for result in results)
-    counts["not built"] += len(not_built)
-    click.echo(", ".join(f"{number} {word}" for word, number in counts.items() if number) or "nothing to do")
+    counts = Counter(result.status if result.cell else "not built" for result in in_order)
+    click.echo(", ".join(f"{number} {word}" for word, number in counts.items()) or "nothing to do")
 
 
-def _print_json(results: Sequence[CellResult], not_built: Sequence[Result], store: Store) -> None:
-    """Print one document, entry by entry: thousands of reports do not fit into the memory."""
-
-    def entries() -> Iterator[CellResultDocument]:
-        for result in results:
-            yield result.as_json(store.get(result.record_id).document() if result.record_id else None)
-        for image in not_built:
-            yield {
-                "cell": None,
-                "image": image.spec.identifier,
-                "host_class": None,
-                "status": image.status.value,
-                "detail": image.detail,
-                "attempts": 0,
-                "published": None,
-                "record": image.record.document() if image.record else None,
-            }
-
-    separator = "["
-    for entry in entries():
-        click.echo(f"{separator}\n{json_text(entry)}", nl=False)
-        separator = ","
-    click.echo("[]" if separator == "[" else "\n]")
-
-
-def _exit_code(results: Sequence[CellResult], not_built: Sequence[Result]) -> int:
-    from ..pipeline.run import Status
-
-    refused = any(image.failed or image.status is Status.REFUSED for image in not_built)
-    if refused or any(result.failed for result in results):
+def _exit_code(results: Sequence[CellResult]) -> int:
+    if any(result.failed for result in results):
         return EXIT_FAILED
-    if any(result.status in ("lost", "missing") for result in results) or not_built:
+    if any(result.cell is None or result.status in ("lost", "missing") for result in results):
         return EXIT_MISSING
     return EXIT_INTERRUPTED if any(result.status == "cancelled" for result in results) else EXIT_OK

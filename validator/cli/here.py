@@ -21,7 +21,7 @@ from ..model.prediction import Outcome
 from ..model.report import CheckOutcome
 from ..reports.printable import json_text, one_line, wrapped
 from ..versions import major_minor
-from .program import as_started
+from . import as_started
 
 _WIDTH = 80
 #: Why the facts give no answer.

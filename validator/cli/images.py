@@ -8,32 +8,23 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
-from ..certify.trust import Trust
 from ..compat import drivers
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
+from ..model.spec import image_reference
 from ..registry.client import Registry
-from ..registry.names import Repository, identifier_of
+from ..registry.names import Repository, Wanted, identifier_of
 from ..reports.printable import json_text
-from .options import (
-    ANY_FILE,
-    certificate_options,
-    flag,
-    format_option,
-    print_status,
-    together,
-    verbose_option,
-    write_or_print,
-)
-from .program import Command
+from . import Command, options
+from .options import flag, option, print_status
 
 if TYPE_CHECKING:
+    from ..certify.trust import Terms
     from ..delivery.choose import Assessment, Host
     from ..delivery.formats import Format
     from ..delivery.pull import Engine, SelectedImage
@@ -44,37 +35,34 @@ if TYPE_CHECKING:
 
 
 #: `driver` and `gpus`, the arguments of `resolve_host`.
-host_options = together(
-    click.option(
-        "--driver",
-        metavar="RELEASE",
+host_options = options.together(
+    option(
+        "--driver RELEASE",
         help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
     ),
-    click.option(
-        "--gpu",
+    option(
+        "--gpu MODEL...",
         "gpus",
-        multiple=True,
-        metavar="MODEL",
         help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
         " with several GPUs.  [default: detected]",
     ),
 )
 #: Selects images with additions.
-name_option = click.option(
-    "--name",
+name_option = option(
+    "--name NAME",
     "additions",
-    metavar="NAME",
     help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
     " lists, such as b3f1c2d4.  [default: only images without either]",
 )
-#: `tensorflow`, `python` and `additions`, which restrict the images.
-version_options = together(
-    click.option(
-        "--tensorflow",
-        metavar="VERSION",
+#: What restricts the images. The command receives it as `wanted`, with its option `--image` if it has one.
+version_options = options.gathered(
+    "wanted",
+    Wanted,
+    option(
+        "--tensorflow VERSION",
         help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
     ),
-    click.option("--python", metavar="VERSION", help="Only images with this Python, such as 3.12."),
+    option("--python VERSION", help="Only images with this Python, such as 3.12."),
     name_option,
 )
 
@@ -93,11 +81,9 @@ def resolve_host(driver: str | None, gpus: Sequence[str]) -> Host:
     return Host(release, models)
 
 
-def refuse_versions_of_named_image(image: str | None, *versions: str | None) -> None:
-    """Raise UsageError if an image is named and versions choose one too. versions: those of
-    `version_options`.
-    """
-    if image and any(versions):
+def refuse_versions_of_named_image(wanted: Wanted) -> None:
+    """Raise UsageError if an image is named, and values of `version_options` choose one, too."""
+    if wanted.image and (wanted.tensorflow or wanted.python or wanted.additions):
         raise click.UsageError("--image already names one image: leave out --tensorflow, --python and --name")
 
 
@@ -128,8 +114,6 @@ def pull_selected(engine: Engine, registry: Registry, selected: SelectedImage) -
 
 def _load(engine: Engine, registry: Registry, reference: str, name: str) -> str:
     """Load an image of a bundle, and return its id in the engine. reference, name: as in SelectedImage."""
-    from ..model.spec import image_reference
-
     digest, tag = reference.rpartition("@")[2], name.rpartition(":")[2]
     tagged = image_reference(identifier_of(tag) or tag)
     loaded = engine.load(registry, digest, tagged, _progress(tagged))
@@ -157,20 +141,10 @@ _SHORT = len("sha256:") + 12
 @click.command("recommend", cls=Command)
 @host_options
 @version_options
-@certificate_options()
-@format_option("table", "json")
-@verbose_option
+@options.certificates()
+@options.formats("table", "json")
 def recommend_command(
-    driver: str | None,
-    gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    registry: Registry,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
-    format_: str,
+    driver: str | None, gpus: Sequence[str], wanted: Wanted, registry: Registry, terms: Terms, format_: str
 ) -> int:
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
@@ -179,33 +153,26 @@ def recommend_command(
     images differ only in CUDA and cuDNN, those without limits on this host come first. The exit code is 1 if
     no image is certified or predicted.
     """
-    from ..delivery.choose import Standing, Terms, recommend, tagged_images, without_certificates
+    from ..delivery.choose import Standing, recommend, tagged_images, without_certificates
 
     host = resolve_host(driver, gpus)
     print_status(f"Host: {host}")
     remark = drivers.ended(host.driver.branch)
     if remark is not None:
         print_status(f"Note: {remark.text}.")
-    wanted = tagged_images(registry, tensorflow, python, additions)
-    found = recommend(registry, wanted, host, Terms(trust, max_age, accept_expired))
+    found = recommend(registry, tagged_images(registry, wanted), host, terms)
     if not any(one.candidate.certificates or one.candidate.problems for one in found):
         print_status(f"No image in {registry.repository} is certified yet, for this host or another.")
         print_status(f"  hint: {without_certificates(registry)}")
     if format_ == "json":
         click.echo(json_text(_document(registry.repository, host, found)))
     else:
-        from ..reports.terminal import rows_table, show
-
-        rows = [
-            (
-                str(one.candidate.image),
-                (one.candidate.digest or "")[:_SHORT],
-                one.standing.value,
-                "; ".join([one.why, *(limit.line for limit in one.limits)]),
-            )
-            for one in found
-        ]
-        show(rows_table(("image", "digest", "for this host", "why"), rows, whole=True))
+        rows = []
+        for one in found:
+            why = "; ".join([one.why, *(limit.line for limit in one.limits)])
+            digest = (one.candidate.digest or "")[:_SHORT]
+            rows.append((str(one.candidate.image), digest, one.standing.value, why))
+        options.print_rows(("image", "digest", "for this host", "why"), rows, whole=True)
     counts = {standing: sum(one.standing is standing for one in found) for standing in Standing}
     print_status(", ".join(f"{count} {standing.value}" for standing, count in counts.items() if count))
     return EXIT_OK if counts[Standing.CERTIFIED] or counts[Standing.PREDICTED] else EXIT_FAILED
@@ -245,8 +212,7 @@ class CandidateDocument(TypedDict):
         " [certificate](#certificates-verify---json).",
     ]
     against: Annotated[
-        list[str],
-        "Sentences: why other certificates don't count, or what is wrong with the image.",
+        list[str], "Sentences: why other certificates don't count, or what is wrong with the image."
     ]
 
 
@@ -259,72 +225,51 @@ class RecommendationDocument(TypedDict):
 
 
 def _document(repository: Repository, host: Host, found: list[Assessment]) -> RecommendationDocument:
-    images: list[CandidateDocument] = [
-        {
-            "tag": one.candidate.image.tag,
-            "image": one.candidate.image.identifier,
-            "digest": one.candidate.digest,
-            "reference": repository.at(one.candidate.digest) if one.candidate.digest else None,
-            "tensorflow": one.candidate.image.tensorflow,
-            "python": one.candidate.image.python,
-            "cuda": one.candidate.image.cuda,
-            "cudnn": one.candidate.image.cudnn,
-            "standing": one.standing.value,
-            "why": one.why,
-            "limits": encode(list(one.limits)),
+    images: list[CandidateDocument] = []
+    for one in found:
+        image, digest = one.candidate.image, one.candidate.digest
+        images.append({
+            "tag": image.tag, "image": image.identifier,
+            "digest": digest, "reference": repository.at(digest) if digest else None,
+            "tensorflow": image.tensorflow, "python": image.python, "cuda": image.cuda, "cudnn": image.cudnn,
+            "standing": one.standing.value, "why": one.why, "limits": encode(list(one.limits)),
             "prediction": {"outcome": one.forecast.outcome.value, "why": one.forecast.why},
-            "certificates": encode(one.candidate.certificates),
-            "against": list(one.candidate.problems),
-        }
-        for one in found
-    ]
+            "certificates": encode(one.candidate.certificates), "against": list(one.candidate.problems),
+        })  # fmt: skip
     gpus: list[dict[str, str | None]] = [
         {"name": gpu.name, "compute_capability": str(gpu.capability)} for gpu in host.gpus
     ]
-    return {
-        "registry": str(repository),
-        "host": {"driver": str(host.driver), "gpus": gpus},
-        "images": images,
-    }
+    return {"registry": str(repository), "host": {"driver": str(host.driver), "gpus": gpus}, "images": images}
 
 
 @click.command("pull", cls=Command)
 @host_options
 @version_options
-@click.option(
-    "--image",
-    metavar="IMAGE",
+@option(
+    "--image IMAGE",
     help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
     " the best one that is certified for the host]",
 )
-@certificate_options()
-@verbose_option
+@options.certificates()
 def pull_command(
     driver: str | None,
     gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    image: str | None,
+    wanted: Wanted,
     registry: Registry,
     bundle: Path | None,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms,
 ) -> None:
     """Pull the best image that is certified for this host, or the image given with --image.
 
     First verifies the signature, digest, time and host of the certificate; an image that fails is not pulled.
     Prints the image's reference by digest, or with --from-bundle its id in the engine.
     """
-    from ..delivery.choose import Terms
     from ..delivery.pull import select
 
     host = resolve_host(driver, gpus)
     with contextlib.closing(connect_engine(driver, gpus)) as engine:
-        refuse_versions_of_named_image(image, tensorflow, python, additions)
-        terms = Terms(trust, max_age, accept_expired)
-        selected = select(registry, host, terms, image, tensorflow, python, additions, print_status)
+        refuse_versions_of_named_image(wanted)
+        selected = select(registry, host, terms, wanted, print_status)
         if bundle is not None:
             pulled = _load(engine, registry, selected.reference, selected.name)
         else:
@@ -340,34 +285,25 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
 @click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
-@click.option(
+@option(
     "--format",
     "format_",
     type=click.Choice(_FORMATS),
     help="The format to write: a docker or podman command line, or a file for one of the other tools."
     "  [default: docker, or podman where only Podman answers]",
 )
-@click.option(
-    "--output",
-    type=ANY_FILE,
-    metavar="FILE",
+@option(
+    "--output FILE",
+    type=options.ANY_FILE,
     help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
 )
 @flag("--force", help="Replace the file of --output if it exists.")
 @flag("--exec", "execute", help="Start the container instead of writing (docker and podman).")
 @flag("--mount", help="Mount the current directory into the container and start there.")
-@click.option(
-    "--env",
-    "variables",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Set an environment variable in the container; repeatable.",
-)
-@click.option(
-    "--devices",
-    type=click.Choice(["auto", "gpus", "cdi"]),
+@option("--env NAME=VALUE...", "variables", help="Set an environment variable in the container; repeatable.")
+@option(
+    "--devices auto|gpus|cdi",
     default="auto",
-    show_default=True,
     help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
     " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
     " nor --exec is given.",
@@ -384,15 +320,13 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @host_options
 @version_options
-@click.option(
-    "--image",
-    metavar="TAG|DIGEST|REFERENCE",
+@option(
+    "--image TAG|DIGEST|REFERENCE",
     help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
     " of one in the local engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
     " one that is certified for the host]",
 )
-@certificate_options(need_registry=False)
-@verbose_option
+@options.certificates(need_registry=False)
 def run_command(
     words: Sequence[str],
     format_: str | None,
@@ -406,43 +340,48 @@ def run_command(
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
-    image: str | None,
+    wanted: Wanted,
     registry: Registry | None,
     plain_http: bool,
     bundle: Path | None,
-    trust: Trust | None,
-    max_age: timedelta | None,
-    accept_expired: bool,
-) -> int:
+    terms: Terms | None,
+) -> None:
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 
     `run` verifies the image as `pull` does, and names it by its digest. Comments give the reason for each
     line. --uncertified also accepts an image that is not certified, from a registry, the local engine or an
     OCI layout.
     """
-    from ..delivery.choose import NoDriver, Terms
+    from ..delivery.choose import NoDriver
     from ..delivery.formats import FORMATS
     from ..delivery.pull import in_bundle
-    from ..delivery.resolve import Request, Wanted, resolve, split_layout, split_reference
+    from ..delivery.resolve import Request, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
 
     kind = format_ or ("auto" if devices == "auto" else "docker")
     format_ = format_ or "docker"
     tool = FORMATS[format_]
-    _check_options(format_, tool, output, force, execute, devices)
+    if execute and tool.command is None:
+        raise click.UsageError(
+            f"--exec starts a container with docker or podman, not with --format {format_}:"
+            " write the file, and start it with its own tool"
+        )
+    if execute and output is not None:
+        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
+    if force and output is None:
+        raise click.UsageError("--force has no effect without --output")
+    if devices != "auto" and not tool.uses_docker:
+        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")
     environment = parse_variables(variables)
-    refuse_versions_of_named_image(image, tensorflow, python, additions)
+    refuse_versions_of_named_image(wanted)
     place = Place.REGISTRY
     if bundle is not None:
         place = Place.ENGINE if tool.uses_docker else Place.LAYOUT
-    elif image and split_layout(image):
+    elif wanted.image and split_layout(wanted.image):
         registry, place = None, Place.LAYOUT
-    elif image and (reference := split_reference(image)):
+    elif wanted.image and (reference := split_reference(wanted.image)):
         registry = Registry(reference[0], plain_http=plain_http or None)
-        image = identifier_of(reference[1]) or reference[1]
+        wanted = replace(wanted, image=identifier_of(reference[1]) or reference[1])
     elif registry is None:
         place = Place.ENGINE
     _check_place(place, uncertified or bundle is not None, format_, tool)
@@ -451,17 +390,9 @@ def run_command(
     if execute:
         terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
-        registry,
-        Wanted(image, tensorflow, python, additions, gpu=bool(gpus)),
-        Terms(trust, max_age, accept_expired) if trust is not None else None,
-        uncertified,
-        Devices(devices) if tool.uses_docker else None,
-        mount,
-        environment,
-        tuple(words),
-        terminal,
-        xla_cache,
-    )
+        registry, replace(wanted, gpu=bool(gpus)), terms, uncertified,
+        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, xla_cache,
+    )  # fmt: skip
 
     @functools.cache
     def host() -> Host | None:
@@ -477,10 +408,8 @@ def run_command(
         host()
     # To write for another machine, no engine is needed.
     here = execute or place is Place.ENGINE
-    if here or (tool.uses_docker and (mount or request.devices is Devices.AUTO)):
-        engine = connect_engine(driver, gpus, kind)
-    else:
-        engine = None
+    needs_engine = here or (tool.uses_docker and (mount or request.devices is Devices.AUTO))
+    engine = connect_engine(driver, gpus, kind) if needs_engine else None
     if kind == "auto" and engine is not None and engine.is_podman:
         tool, request = FORMATS["podman"], replace(request, devices=None)
     try:
@@ -521,8 +450,7 @@ def run_command(
             f"{output} already exists; nothing was written",
             hint="pass --force to replace it, or name another file",
         )
-    write_or_print(tool.write(start), output)
-    return EXIT_OK
+    options.write_or_print(tool.write(start), output)
 
 
 def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) -> None:
@@ -563,19 +491,3 @@ def _check_place(place: Place, uncertified: bool, format_: str, tool: Format) ->
         f"--format {format_} is for the Docker Engine, which can't start an image from an OCI layout",
         hint="`tar -C DIRECTORY -c . | docker load` gives it to the engine, and prints the name for --image",
     )
-
-
-def _check_options(
-    format_: str, tool: Format, output: Path | None, force: bool, execute: bool, devices: str
-) -> None:
-    if execute and tool.command is None:
-        raise click.UsageError(
-            f"--exec starts a container with docker or podman, not with --format {format_}:"
-            " write the file, and start it with its own tool"
-        )
-    if execute and output is not None:
-        raise click.UsageError("--exec starts the container and writes nothing: leave out --output")
-    if force and output is None:
-        raise click.UsageError("--force has no effect without --output")
-    if devices != "auto" and not tool.uses_docker:
-        raise click.UsageError(f"--devices is about a Docker Engine, which --format {format_} does not use")

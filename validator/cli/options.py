@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
@@ -22,10 +22,10 @@ from ..model.spec import ImageSpec
 from ..reports.printable import printable
 from ..resources import shipped_matrix
 from ..system.files import read_file, write_atomically
-from .program import as_started
+from . import as_started
 
 if TYPE_CHECKING:
-    from ..certify.trust import Trust
+    from ..certify.trust import Terms, Trust, TrustFile
     from ..records.store import Store
     from ..registry.client import Registry
 
@@ -50,33 +50,50 @@ def together(*options: Callable[[F], F]) -> Callable[[F], F]:
     return decorate
 
 
+def option(
+    usage: str, *into: str, help: str = "", env: str | None = None, **settings: Any
+) -> Callable[[F], F]:
+    """Return an option that is written as in a synopsis: `--gpu MODEL`, or `--gpu MODEL...` if repeatable.
+
+    `--mode eager|xla` takes one of these words, `FILE` any path, and `DIRECTORY` one that is not a file.
+    into: the argument that gets the value, if it has another name. env: the variable that sets it, too.
+    """
+    name, _, shown = usage.partition(" ")
+    metavar = shown.removesuffix("...")
+    if "|" in metavar and metavar.islower():
+        settings["type"] = click.Choice(metavar.split("|"))
+    elif metavar:
+        settings = {
+            "metavar": metavar,
+            "type": {"FILE": PATH, "DIRECTORY": DIRECTORY}.get(metavar),
+            **settings,
+        }
+    return click.option(
+        name, *into, multiple=shown != metavar, envvar=env, show_envvar=env is not None, help=help, **settings
+    )
+
+
 def flag(*names: str, help: str) -> Callable[[F], F]:
     """Return an option without a value."""
     return click.option(*names, is_flag=True, help=help)
 
 
-matrix_option = click.option(
+matrix = option(
     "--matrix",
     "matrix_path",
     type=PATH,
     callback=lambda _context, _parameter, value: value or default_matrix(),
     help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
-profile_option = click.option("--profile", help="The profile of the matrix.  [default: quick]")
-select_option = click.option(
-    "--select",
+profile = option("--profile", help="The profile of the matrix.  [default: quick]")
+select = option(
+    "--select EXPRESSION...",
     "selectors",
-    multiple=True,
-    metavar="EXPRESSION",
     help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
-#: For commands about the cells of a matrix: `matrix_path`, `profile` and `selectors`.
-cell_options = together(matrix_option, profile_option, select_option)
-depth_option = click.option(
-    "--depth",
-    type=click.Choice(("quick", "full")),
+depth = option(
+    "--depth quick|full",
     default="quick",
-    show_default=True,
     help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
 )
 
@@ -90,83 +107,31 @@ def _challenge(_: click.Context, __: click.Parameter, value: str | None) -> str 
     return value
 
 
-challenge_option = click.option(
-    "--challenge",
-    metavar="TEXT",
+challenge = option(
+    "--challenge TEXT",
     callback=_challenge,
     help="A challenge from whoever will certify, which the probe repeats in its report.",
 )
-store_option = click.option(
-    "--store",
+store = option(
+    "--store URL",
     "store_url",
-    metavar="URL",
-    envvar="VALIDATOR_STORE",
-    show_envvar=True,
+    env="VALIDATOR_STORE",
     help="Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
     "  [default: .validator/records.db next to the matrix]",
 )
-#: For commands about records: `matrix_path` and `store_url`.
-record_options = together(matrix_option, store_option)
-
-
-def format_option(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
-    """Add `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
-
-    The command receives the format as `format_`. Contradicting options are a usage error.
-    """
-    switches = [name for name in short if name in formats]
-
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def command(*arguments: Any, format_: str | None, **options: Any) -> Any:
-            named = {f"--{name}": name for name in switches if options.pop(f"as_{name}")}
-            if format_ is not None:
-                named[f"--format {format_}"] = format_
-            if len(set(named.values())) > 1:
-                raise click.UsageError(f"{' and '.join(named)} can't be combined")
-            return function(*arguments, format_=next(iter(named.values()), formats[0]), **options)
-
-        decorated: Any = click.option(
-            "--format",
-            "format_",
-            type=click.Choice(formats),
-            help=f"The format of the result on stdout.  [default: {formats[0]}]",
-        )(command)
-        for name in reversed(switches):
-            decorated = click.option(
-                f"--{name}", f"as_{name}", is_flag=True, help=f"Short for --format {name}."
-            )(decorated)
-        return cast(F, decorated)
-
-    return decorate
-
-
-def reject_options(names: Iterable[str], reason: str) -> None:
-    """Raise UsageError if one of these parameters was given on the command line.
-
-    reason: the rest of the sentence that starts with the option.
-    """
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        source = context.get_parameter_source(parameter.name or "")
-        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
-            raise click.UsageError(f"{parameter.opts[-1]} {reason}")
-
-
-def _show_commands(_: click.Context, __: click.Parameter, value: bool) -> None:
-    if value:
-        logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-
-
-verbose_option = click.option(
-    "-v", "--verbose", is_flag=True, expose_value=False, callback=_show_commands,
-    help="Show the commands that are run.",
-)  # fmt: skip
-
-
-def default_matrix() -> Path:
-    """Return the matrix in the current directory, or that of this tool."""
-    return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()
+trust_file = option(
+    "--trust FILE",
+    "trust_path",
+    env="VALIDATOR_TRUST",
+    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
+    " matrix, or in this directory]",
+)
+fleet_file = option(
+    "--fleet FILE",
+    "fleet_path",
+    type=ANY_FILE,
+    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
+)
 
 
 def working_directory(matrix_path: Path) -> Path:
@@ -178,38 +143,161 @@ def working_directory(matrix_path: Path) -> Path:
     return Path() if matrix_path == shipped_matrix() else matrix_path.parent
 
 
-def store_url_for(matrix_path: Path, store_url: str | None) -> str:
-    """Return the URL of the given store, or of the one next to the matrix."""
-    from ..records.store import DEFAULT_PATH
+@dataclass(frozen=True)
+class Project:
+    """The matrix that a command is about, what the command selects in it, and the files next to it.
 
-    return store_url or str(working_directory(matrix_path) / DEFAULT_PATH)
-
-
-def progress_directory(matrix_path: Path) -> Path:
-    """Return where `build-matrix` writes how far it is, next to the matrix."""
-    from ..system.files import STATE_DIRECTORY
-
-    return working_directory(matrix_path) / STATE_DIRECTORY / "progress"
-
-
-def open_store(matrix_path: Path, store_url: str | None) -> Store:
-    """Open a store for reading, without creating one.
-
-    If no store was given and there is none next to the matrix, there are no records yet: returns an empty
-    store in memory. Raises MissingError if the given store does not exist.
+    What the command line does not name is None.
     """
-    from ..records.store import Store
 
-    url = store_url_for(matrix_path, store_url)
-    if store_url is None and not Path(url).exists():
-        print_status(f"There are no records yet: {url} does not exist.")
-        return Store(":memory:")
-    return Store(url, read_only=True)
+    matrix_path: Path = Path()
+    profile: str | None = None
+    selectors: tuple[str, ...] = ()
+    store_url: str | None = None
+    trust_path: Path | None = None
+    fleet_path: Path | None = None
+
+    @property
+    def cells(self) -> tuple[Path, str | None, tuple[str, ...]]:
+        """The first arguments of `planning.load_plan`."""
+        return self.matrix_path, self.profile, self.selectors
+
+    @property
+    def profile_name(self) -> str:
+        from ..matrix.load import DEFAULT_PROFILE
+
+        return self.profile or DEFAULT_PROFILE
+
+    @property
+    def directory(self) -> Path:
+        return working_directory(self.matrix_path)
+
+    @property
+    def progress(self) -> Path:
+        """The directory in which `build-matrix` writes how far it is."""
+        from ..system.files import STATE_DIRECTORY
+
+        return self.directory / STATE_DIRECTORY / "progress"
+
+    @property
+    def store(self) -> str:
+        """The URL of the store."""
+        from ..records.store import DEFAULT_PATH
+
+        return self.store_url or str(self.directory / DEFAULT_PATH)
+
+    def open_store(self) -> Store:
+        """Open the store for reading, without creating one.
+
+        If no store was given and there is none next to the matrix, there are no records yet: returns an empty
+        store in memory. Raises MissingError if the given store does not exist.
+        """
+        from ..records.store import Store
+
+        if self.store_url is None and not Path(self.store).exists():
+            print_status(f"There are no records yet: {self.store} does not exist.")
+            return Store(":memory:")
+        return Store(self.store, read_only=True)
+
+    @property
+    def trust_file(self) -> Path:
+        from ..certify.trust import NAME
+
+        return self.trust_path or self.directory / NAME
+
+    def read_trust(self, *, needed: bool = True) -> TrustFile:
+        """Read the trust file. Raises InputError if it can't be read, or is needed and does not exist."""
+        from ..certify.trust import TrustFile, read_trust_file
+
+        return read_trust_file(self.trust_file) if needed or self.trust_file.exists() else TrustFile()
+
+    @property
+    def fleet_file(self) -> Path:
+        from ..fleet.settings import NAME
+
+        return self.fleet_path or self.directory / NAME
+
+
+def gathered(into: str, value: type, *added: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add options, and give the command one value in place of theirs: a dataclass with their names."""
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def command(*arguments: Any, **given: Any) -> Any:
+            stated = {each.name: given.pop(each.name) for each in fields(value) if each.name in given}
+            return function(*arguments, **{into: value(**stated)}, **given)
+
+        return cast(F, together(*added)(command))
+
+    return decorate
+
+
+_PROJECT = {"cells": together(profile, select), "store": store, "trust": trust_file, "fleet": fleet_file}
+
+
+def project(words: str = "") -> Callable[[F], F]:
+    """Add `--matrix` and these of `_PROJECT`. The command receives them as `project`."""
+    return gathered("project", Project, matrix, *(_PROJECT[word] for word in words.split()))
+
+
+def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
+    """Add `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
+
+    The command receives the format as `format_`. Contradicting options are a usage error.
+    """
+    switches = [name for name in short if name in formats]
+
+    def decorate(function: F) -> F:
+        @functools.wraps(function)
+        def command(*arguments: Any, format_: str | None, **given: Any) -> Any:
+            named = {f"--{name}": name for name in switches if given.pop(f"as_{name}")}
+            if format_ is not None:
+                named[f"--format {format_}"] = format_
+            if len(set(named.values())) > 1:
+                raise click.UsageError(f"{' and '.join(named)} can't be combined")
+            return function(*arguments, format_=next(iter(named.values()), formats[0]), **given)
+
+        default = f"The format of the result on stdout.  [default: {formats[0]}]"
+        return together(
+            *(flag(f"--{name}", f"as_{name}", help=f"Short for --format {name}.") for name in switches),
+            option("--format", "format_", type=click.Choice(formats), help=default),
+        )(cast(F, command))
+
+    return decorate
+
+
+def reject(names: Iterable[str], reason: str) -> None:
+    """Raise UsageError if one of these parameters was given on the command line.
+
+    reason: the rest of the sentence that starts with the option.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{parameter.opts[-1]} {reason}")
+
+
+def reject_all_but(names: Iterable[str], reason: str) -> None:
+    """Raise UsageError if any other parameter was given on the command line."""
+    reject({one.name or "" for one in click.get_current_context().command.params} - {*names}, reason)
+
+
+def default_matrix() -> Path:
+    """Return the matrix in the current directory, or that of this tool."""
+    return OWN_MATRIX if os.path.lexists(OWN_MATRIX) else shipped_matrix()
 
 
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(as_started(printable(text)), err=True)
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False) -> None:
+    """Print a table to stdout. whole: see `rows_table`."""
+    from ..reports.terminal import rows_table, show
+
+    show(rows_table(header, rows, whole=whole))
 
 
 def read_input(path: Path) -> bytes:
@@ -251,13 +339,6 @@ def parse_moment(_: click.Context, __: click.Parameter, value: str | None) -> da
     return None if value is None else parse_time(value, now_utc())
 
 
-def trust_path_for(matrix_path: Path, trust_path: Path | None) -> Path:
-    """Return the given trust file, or the one next to the matrix."""
-    from ..certify.trust import NAME
-
-    return trust_path or working_directory(matrix_path) / NAME
-
-
 def open_registry(repository: str, plain_http: bool) -> Registry:
     """Return the registry of a repository. Raises InputError if the text is not the name of one."""
     # Most commands never talk to a registry, and start sooner without its client.
@@ -267,100 +348,92 @@ def open_registry(repository: str, plain_http: bool) -> Registry:
     return Registry(Repository.parse(repository), plain_http=plain_http or None)
 
 
-trust_file_option = click.option(
-    "--trust",
-    "trust_path",
-    type=PATH,
-    metavar="FILE",
-    envvar="VALIDATOR_TRUST",
-    show_envvar=True,
-    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
-    " matrix, or in this directory]",
-)
-
-
-registry_option = click.option(
-    "--registry",
+registry = option(
+    "--registry REGISTRY/NAME",
     "repository",
-    metavar="REGISTRY/NAME",
-    envvar="VALIDATOR_REGISTRY",
-    show_envvar=True,
+    env="VALIDATOR_REGISTRY",
     help="The repository of the images, such as ghcr.io/team/tensorflow.",
 )
-trusted_root_option = click.option(
-    "--trusted-root",
+trusted_root = option(
+    "--trusted-root FILE",
     type=FILE,
-    metavar="FILE",
     help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
-plain_http_option = flag(
+plain_http = flag(
     "--plain-http",
     help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
 )
 
 
-def builder_options(switch: str, signed: str) -> Callable[[F], F]:
-    """Add `--builder-key`, `--identity` and `--issuer`, the arguments of `signing.builder_of`.
+@dataclass(frozen=True)
+class Builder:
+    """Who signs what is built: the owner of a key, or an identity. This machine, if neither is named."""
+
+    builder_key: str | None
+    identity: str | None
+    issuer: str | None
+
+    @property
+    def is_named(self) -> bool:
+        return self.builder_key is not None or self.identity is not None
+
+    def check(self, missing: str | None) -> None:
+        """Raise UsageError for half of an identity. missing: the option without which nothing is signed."""
+        if missing is not None:
+            reject(("builder_key", "identity", "issuer"), f"has no effect without {missing}")
+        if (self.identity is None) != (self.issuer is None):
+            raise click.UsageError("--identity and --issuer belong together")
+
+
+def builder(switch: str, signed: str) -> Callable[[F], F]:
+    """Add `--builder-key`, `--identity` and `--issuer`. The command receives them as `builder`.
 
     switch: the option without which they have no effect. signed: what is signed.
     """
-    return together(
-        click.option(
-            "--builder-key",
-            metavar="FILE",
-            envvar="VALIDATOR_BUILDER_KEY",
-            show_envvar=True,
+    return gathered(
+        "builder",
+        Builder,
+        option(
+            "--builder-key FILE",
+            type=str,
+            env="VALIDATOR_BUILDER_KEY",
             help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
             " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
         ),
-        click.option(
-            "--identity",
-            metavar="NAME",
+        option(
+            "--identity NAME",
             help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
         ),
-        click.option("--issuer", metavar="URL", help="With --identity: the issuer of the OIDC token."),
+        option("--issuer URL", help="With --identity: the issuer of the OIDC token."),
     )
 
 
 _trust_options = together(
-    click.option(
-        "--key",
-        type=PATH,
-        metavar="FILE",
-        envvar="VALIDATOR_KEY",
-        show_envvar=True,
-        help="The public key that certificates must be signed with.",
-    ),
-    click.option(
-        "--identity",
-        metavar="NAME",
+    option("--key FILE", env="VALIDATOR_KEY", help="The public key that certificates must be signed with."),
+    option(
+        "--identity NAME",
         help="Without a key: the identity that must have signed, such as the URL of a workflow.",
     ),
-    click.option("--issuer", metavar="URL", help="Without a key: the issuer of the identity's OIDC token."),
-    trusted_root_option,
+    option("--issuer URL", help="Without a key: the issuer of the identity's OIDC token."),
+    trusted_root,
     flag(
         "--fixtures", help="For tests: accept certificates of made-up records, signed with a throw-away key."
     ),
-    click.option(
-        "--max-age",
-        callback=parse_age,
-        metavar="AGE",
-        help="Reject measurements older than this, such as 7d or 12h.",
+    option(
+        "--max-age AGE", callback=parse_age, help="Reject measurements older than this, such as 7d or 12h."
     ),
     flag(
         "--accept-expired",
         help="Also accept expired certificates. They expire 14 days after the measurement, unless the signer"
         " chose otherwise.",
     ),
-    trust_file_option,
+    trust_file,
 )
 
 
-_bundle_option = click.option(
-    "--from-bundle",
+_bundle_option = option(
+    "--from-bundle DIRECTORY",
     "bundle",
-    type=DIRECTORY,
-    metavar="DIRECTORY",
     help="Use the images and certificates of a bundle that `bundle receive` unpacked, without a network.",
 )
 
@@ -376,52 +449,45 @@ def open_bundle(directory: Path) -> Registry:
     return in_layout(directory / "images", directory / "certificates")
 
 
-def certificate_options(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
+def certificates(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
     """Add the options of every command that reads certificates. bundles: also those of a bundle.
 
-    The command receives the resulting `registry`, `trust`, `max_age` and `accept_expired`, and `trust_path`,
-    `plain_http` and `bundle` if it has arguments of these names. Wrong options are reported before anything
-    else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a signer is named:
-    then `trust` is None. Without --registry and --from-bundle, `registry` is None.
+    The command receives the resulting `registry` and `terms`, and `plain_http` and `bundle` if it has
+    arguments of these names. Wrong options are reported before anything else is done. `rebuild` needs no
+    trusted signer, and neither does `uncertified` unless a signer is named: then `terms` is None. Without
+    --registry and --from-bundle, `registry` is None.
     """
 
     def decorate(function: F) -> F:
-        wanted = {"trust_path", "plain_http", "bundle"} & inspect.signature(function).parameters.keys()
+        names = inspect.signature(function).parameters.keys()
 
         @functools.wraps(function)
-        def command(
-            *arguments: Any,
-            repository: str | None,
-            key: Path | None,
-            identity: str | None,
-            issuer: str | None,
-            trusted_root: Path | None,
-            fixtures: bool,
-            **options: Any,
-        ) -> Any:
-            given = {name: options.pop(name, None) for name in ("trust_path", "plain_http", "bundle")}
-            if need_registry and not (repository or given["bundle"]):
+        def command(*arguments: Any, **given: Any) -> Any:
+            taken = {name: given.pop(name, None) for name in ("plain_http", "bundle", "trust_path")}
+            repository, bundle, trust_path = given.pop("repository"), taken["bundle"], taken["trust_path"]
+            if need_registry and not (repository or bundle):
                 raise click.MissingParameter(param_hint="'--registry'", param_type="option")
-            trust = _trust_of(key, identity, issuer, trusted_root, fixtures, given["trust_path"], options)
-            if given["bundle"] is not None:
-                registry: Registry | None = open_bundle(given["bundle"])
-                _check_own_trust(given["bundle"], trust, given["trust_path"])
-            else:
-                registry = open_registry(repository, given["plain_http"]) if repository else None
-            options |= {name: given[name] for name in wanted}
-            return function(*arguments, registry=registry, trust=trust, **options)
+            terms = _terms_of(given, trust_path)
+            registry: Registry | None = None
+            if bundle is not None:
+                registry = open_bundle(bundle)
+                if terms is not None:
+                    _check_own_trust(bundle, terms.trust, trust_path)
+            elif repository:
+                registry = open_registry(repository, taken["plain_http"])
+            given |= {name: value for name, value in taken.items() if name in names}
+            if "project" in names:
+                given["trust_path"] = trust_path
+            return function(*arguments, registry=registry, terms=terms, **given)
 
         more = (_bundle_option,) if bundles else ()
-        add = together(registry_option, *more, plain_http_option, _trust_options)
-        return cast(F, add(command))
+        return cast(F, together(registry, *more, plain_http, _trust_options)(cast(F, command)))
 
     return decorate
 
 
-def _check_own_trust(bundle: Path, trust: Trust | None, trust_path: Path | None) -> None:
+def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> None:
     """Warn about trust that comes from the bundle. Raises InputError if Sigstore's roots are not given."""
-    if trust is None:
-        return
     if trust.key is None and trust.trusted_root is None:
         raise InputError(
             "an identity's signature is verified with Sigstore's roots, which can't be downloaded without a"
@@ -439,39 +505,32 @@ def _check_own_trust(bundle: Path, trust: Trust | None, trust_path: Path | None)
             )
 
 
-def _trust_of(
-    key: Path | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    fixtures: bool,
-    trust_path: Path | None,
-    options: Mapping[str, Any],
-) -> Trust | None:
-    """Return whom to trust, or None if nobody needs to be trusted. options: the command's other options.
+def _terms_of(given: dict[str, Any], trust_path: Path | None) -> Terms | None:
+    """Take whom to trust out of a command's options; None if nobody needs to be trusted.
 
     Raises InputError if no signer is named, or if a key or the trust file can't be used.
     """
+    key, identity, issuer, trusted_root, fixtures, max_age, accept_expired = (
+        given.pop(name)
+        for name in (
+            "key", "identity", "issuer", "trusted_root", "fixtures", "max_age", "accept_expired",
+        )
+    )  # fmt: skip
     # To compare layers with wheels, nobody needs to be trusted.
-    nobody = options.get("rebuild") or (options.get("uncertified") and not (key or identity or issuer))
-    if nobody:
+    if given.get("rebuild") or (given.get("uncertified") and not (key or identity or issuer)):
         return None
-    from ..certify.trust import Trust
+    from ..certify.trust import Terms, Trust
 
-    path = trust_path_for(options.get("matrix_path") or Path(), trust_path)
-    refused: tuple[str, ...] = ()
     # The file next to the matrix need not exist.
-    if trust_path is not None or path.exists():
-        from ..certify.trust import read_trust_file
-
-        refused = read_trust_file(path).refuse_limits
+    project = Project(given.get("matrix_path") or Path(), trust_path=trust_path)
+    refused = project.read_trust(needed=trust_path is not None).refuse_limits
     # An identity on the command line overrides the key in the environment.
     source = click.get_current_context().get_parameter_source("key")
     if identity and source is not click.core.ParameterSource.COMMANDLINE:
         key = None
     trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
     trust.check()
-    return trust
+    return Terms(trust, max_age, accept_expired)
 
 
 # Say what the facts mean for a command: that they are out of date, and why they recommend versions.

@@ -14,7 +14,8 @@ from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec, Lock, OnIndex, Wheel
 from ..registry.names import tag_of
 from ..resources import shipped_matrix
-from .options import print_status, working_directory
+from . import options
+from .options import print_status
 
 if TYPE_CHECKING:
     from ..compat.releases import Release
@@ -180,6 +181,6 @@ def locks_of(matrix_path: Path) -> LockDirectory:
     """Return the locks of a matrix: those next to it, and with the tool's own matrix also those it has."""
     shipped = shipped_matrix()
     return LockDirectory(
-        working_directory(matrix_path) / DIRECTORY,
+        options.working_directory(matrix_path) / DIRECTORY,
         shipped.parent / DIRECTORY if matrix_path == shipped else None,
     )

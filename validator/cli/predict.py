@@ -1,4 +1,4 @@
-"""`predict`: predict whether a combination works, in the matrix or not; `plan`: list the matrix's cells."""
+"""`predict`: predict whether a combination works, in the matrix or not; `plan`: list a matrix's cells."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -40,116 +40,78 @@ from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
 from ..system.package_sources import host_sources
-from .combination import (
-    Question,
-    assumed_cudnn,
-    gpu_of,
-    host_class,
-    host_for,
-    image_for,
-    image_of,
-    read_package,
-    software_for,
-    with_driver_of,
-    with_this_host,
-)
-from .options import (
-    PATH,
-    cell_options,
-    flag,
-    format_option,
-    print_status,
-    reject_options,
-    say_if_stale,
-    say_recommended,
-    verbose_option,
-)
-from .program import Command, as_started
+from . import Command, as_started, combination, options
+from .combination import Question, read_package
+from .options import Project, flag, option, print_status
 
 
 @click.command("predict", cls=Command)
-@click.option(
-    "--tensorflow",
-    metavar="VERSION",
+@option(
+    "--tensorflow VERSION",
     help="The TensorFlow release, such as 2.21.0; without it, the newest that works is named.",
 )
-@click.option(
-    "--image",
+@option(
+    "--image NAME",
     "reference",
-    metavar="NAME",
     help="Predict for the TensorFlow in an official image, such as tensorflow/tensorflow:2.17.0-gpu.",
 )
-@click.option(
-    "--requirements",
+@option(
+    "--requirements FILE...",
     "files",
-    multiple=True,
-    metavar="FILE",
-    type=PATH,
     help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
     " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
 )
-@click.option(
-    "--host",
+@option(
+    "--host GPU:DRIVER...",
     "hosts",
-    multiple=True,
-    metavar="GPU:DRIVER",
     help="A machine for --requirements, such as h100:535.183.01 or 'RTX 4090:580'; repeatable.",
 )
-@click.option(
-    "--python",
-    metavar="VERSION",
+@option(
+    "--python VERSION",
     help="The Python version, such as 3.12.  [default: the newest one that it has wheels for]",
 )
-@click.option(
-    "--policy",
-    metavar="POLICY",
+@option(
+    "--policy POLICY",
     help="The default of --cuda and --cudnn: recommended, as-built or latest.  [default: recommended;"
     " as-built if one of them is given; with --extra, what pip chooses]",
 )
-@click.option(
-    "--cuda", metavar="POLICY", help="The CUDA version: one of these policies, or a version such as 12.8."
-)
-@click.option(
-    "--cudnn", metavar="POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10."
-)
-@click.option("--variant", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True)
-@click.option(
-    "--driver",
-    metavar="RELEASE",
+@option("--cuda POLICY", help="The CUDA version: one of these policies, or a version such as 12.8.")
+@option("--cudnn POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10.")
+@option("--variant gpu|cpu", default="gpu")
+@option(
+    "--driver RELEASE",
     help="The machine's driver: a release such as 535.183.01, a branch such as 535, or the CUDA version that"
     " nvidia-smi shows, such as 12.2.",
 )
-@click.option("--gpu", metavar="MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
-@click.option(
-    "--compute-capability",
-    metavar="VERSION",
+@option("--gpu MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
+@option(
+    "--compute-capability VERSION",
+    "capability",
     help="The GPU's compute capability, such as 9.0, if the model is unknown.",
 )
-@click.option("--compat", metavar="CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
-@click.option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
-@click.option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
-@click.option(
+@option("--compat CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
+@option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
+@option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
+@option(
     "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
 )
-@click.option(
-    "--wheel",
-    metavar="SOURCE|FILE",
+@option(
+    "--wheel SOURCE|FILE",
     help=f"Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file, which is inspected."
     "  [default: pypi]",
 )
-@click.option(
+@option(
     "--extra/--no-extra",
     default=None,
     help="Predict for TensorFlow that pip installed, with or without its extra and-cuda, not for an image.",
 )
-@click.option(
-    "--package",
+@option(
+    "--package NAME==VERSION...",
     "packages",
-    multiple=True,
-    metavar="NAME==VERSION",
+    callback=lambda _context, _parameter, values: tuple(dict(map(read_package, values)).items()),
     help="Another package in the environment, such as torch==2.6.0; repeatable.",
 )
-@click.option(
+@option(
     "--mode",
     type=click.Choice(MODES),
     help="Predict only for eager operations or only for XLA.  [default: both]",
@@ -158,28 +120,16 @@ from .program import Command, as_started
     "--from-host",
     help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
 )
-@format_option("text", "json", "markdown", "github", "constraints", short=("json",))
-@verbose_option
+@options.formats("text", "json", "markdown", "github", "constraints", short=("json",))
+@options.gathered("host", Host)
+@options.gathered("software", Software)
 def predict_command(
-    tensorflow: str | None,
+    host: Host,
+    software: Software,
     reference: str | None,
     files: tuple[Path, ...],
     hosts: tuple[str, ...],
-    python: str | None,
     policy: str | None,
-    cuda: str | None,
-    cudnn: str | None,
-    variant: str,
-    driver: str | None,
-    gpu: str | None,
-    compute_capability: str | None,
-    compat: str | None,
-    system: str | None,
-    machine: str | None,
-    kernel_modules: str | None,
-    wheel: str | None,
-    extra: bool | None,
-    packages: tuple[str, ...],
     mode: str | None,
     from_host: bool,
     format_: str,
@@ -199,60 +149,56 @@ def predict_command(
     --format constraints, with --tensorflow or --requirements: print one set of CUDA's libraries for
     TensorFlow and the project's PyTorch or JAX, for `pip install -c`. The exit code is 1 if there is none.
     """
-    if wheel is not None and wheel.endswith(".whl"):
-        reject_options(_IN_A_WHEEL, "can't be combined with a file for --wheel")
+    is_file = software.wheel is not None and software.wheel.endswith(".whl")
+    if is_file:
+        options.reject(_IN_A_WHEEL, "can't be combined with a file for --wheel")
     if format_ == "constraints":
-        return print_constraints(tensorflow, files, packages, python, wheel)
+        kept = ("tensorflow", "files", "packages", "python", "format_", *(["wheel"] if is_file else []))
+        options.reject_all_but(kept, "has no effect with --format constraints")
+        return print_constraints(_with_release(software) if is_file else software, files)
     if files or hosts:
-        _refuse_all_but(("files", "hosts", "format_", "as_json"), "--requirements and --host")
+        options.reject_all_but(
+            ("files", "hosts", "format_", "as_json"), "has no effect with --requirements and --host"
+        )
         if not (files and hosts):
             raise click.UsageError("--requirements and --host need each other")
-        say_if_stale()
+        options.say_if_stale()
         return predict_project(files, hosts, format_)
     if format_ not in ("text", "json"):
         raise click.UsageError(f"--format {format_} is only for --requirements")
-    contents = None
-    if wheel is not None and wheel.endswith(".whl"):
-        tensorflow, wheel = _release_in(wheel).version, None
-    elif wheel is not None and wheel not in WHEELS:
+    if is_file:
+        software = _with_release(software)
+    elif software.wheel not in (None, *WHEELS):
         raise click.UsageError(
-            f"--wheel: {wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
+            f"--wheel: {software.wheel} is none of {', '.join(WHEELS)}, and not the name of a wheel"
         )
     if reference is not None:
-        reject_options(_IN_AN_IMAGE, "can't be combined with --image")
-        contents = software_in(reference)
-        if contents is None:
+        options.reject(_IN_AN_IMAGE, "can't be combined with --image")
+        if (contents := software_in(reference)) is None:
             raise InputError(
                 f"--image: {reference} is no official image with TensorFlow",
                 hint="`doctor --image` examines any image that is in a local engine",
             )
-        tensorflow = contents.tensorflow
+        software = replace(contents, packages=software.packages)
+    tensorflow = software.tensorflow
     if tensorflow is None:
-        reject_options(
+        options.reject(
             ("from_host",), "needs --tensorflow: `validator` without a command asks about this host"
         )
-        reject_options(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
-    host = Host(driver, None, gpu, compute_capability, system, machine, kernel_modules, compat)
-    installed = tuple(dict(map(read_package, packages)).items())
-    software = Software(
-        tensorflow=tensorflow, python=python, cuda=cuda, cudnn=cudnn, wheel=wheel, variant=variant,
-        extra=extra, packages=installed,
-    )  # fmt: skip
-    if contents is not None:
-        software = replace(contents, packages=installed)
-    asked = Question(with_driver_of(host) if tensorflow else host, software, policy, mode)
+        options.reject(_ABOUT_ONE_RELEASE, "has no effect without --tensorflow")
+    asked = Question(combination.with_driver_of(host) if tensorflow else host, software, policy, mode)
     if asked.on_cpu and (asked.says_more or mode or from_host):
         raise click.UsageError(
             "--system, --machine, --kernel-modules, --wheel, --extra, --package, --mode and --from-host have"
             " no effect with --variant cpu"
         )
-    say_if_stale()
+    options.say_if_stale()
     if from_host:
-        asked = replace(asked, host=with_this_host(host))
+        asked = replace(asked, host=combination.with_this_host(host))
     if tensorflow is None:
         return predict_newest(asked, format_)
     nearest = None if asked.on_cpu else nearest_inspected(tensorflow)
-    if contents is not None and not asked.names_host:
+    if reference is not None and not asked.names_host:
         raise InputError("--image needs a machine", hint="add --driver and --gpu, or --from-host")
     if nearest is not None and not asked.names_host:
         raise InputError(
@@ -261,14 +207,16 @@ def predict_command(
             hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
-        return _show_support(image_of(asked), mode, format_)
-    return _show_one(asked, nearest, format_, is_given=contents is not None)
+        return _show_support(combination.image_of(asked), mode, format_)
+    return _show_one(asked, nearest, format_, is_given=reference is not None)
 
 
-def _release_in(file: str) -> Release:
+def _with_release(software: Software) -> Software:
+    """Return the software with the release that is in its wheel file."""
     from ..supply.release_facts import known_as_release, wheel_at
 
-    return known_as_release(wheel_at(Path(file)), print_status)
+    found = known_as_release(wheel_at(Path(software.wheel or "")), print_status)
+    return replace(software, tensorflow=found.version, wheel=None)
 
 
 def predict_one(
@@ -279,10 +227,10 @@ def predict_one(
     nearest: None if a wheel of the release was inspected. is_given: True for an image that others have made.
     Raises UsageError if the machine is not described.
     """
-    of_class, host = host_class(asked), host_for(asked)
+    of_class, host = combination.host_class(asked), combination.host_for(asked)
     if nearest is None and not is_given:
-        image = image_for(asked)
-        software = software_for(asked, image)
+        image = combination.image_for(asked)
+        software = combination.software_for(asked, image)
         prediction = judge(software, host, asked.mode)
     else:
         image, software = _as_stated(asked, nearest or release(asked.software.tensorflow or ""))
@@ -327,11 +275,15 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
 
         click.echo(document["id"])
         show(prediction_text(prediction))
-        say_recommended([image])
+        options.say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(host_for(asked))):
+            for sentence in measured_on(judge_host(combination.host_for(asked))):
                 print_status(sentence)
-        if nearest is None and not is_given and (assumed := assumed_cudnn(asked, image, software)):
+        if (
+            nearest is None
+            and not is_given
+            and (assumed := combination.assumed_cudnn(asked, image, software))
+        ):
             click.echo(assumed)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 
@@ -365,12 +317,6 @@ _ABOUT_ONE_RELEASE = (
 )  # fmt: skip
 
 
-def _refuse_all_but(kept: Collection[str], what: str) -> None:
-    """Raise UsageError if any other option was given."""
-    names = [one.name for one in click.get_current_context().command.params]
-    reject_options([name for name in names if name and name not in kept], f"has no effect with {what}")
-
-
 class AskedFields(TypedDict):
     """What was asked besides the image and the host, as JSON."""
 
@@ -396,7 +342,7 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
 
         click.echo(image.identifier)
         show(image_support_text(support))
-        say_recommended([image])
+        options.say_recommended([image])
         print_status("Add --driver and --gpu for the prediction for one machine.")
     return EXIT_FAILED if support.fails else EXIT_OK
 
@@ -427,7 +373,7 @@ def predict_newest(asked: Question, format_: str) -> int:
     host = asked.host
     if host.capability:
         # Reports a contradiction, and text that can't be read.
-        gpu_of(host)
+        combination.gpu_of(host)
     try:
         answer = what_works_on(host, asked.software.python)
     except RejectedField as error:
@@ -442,10 +388,7 @@ def predict_newest(asked: Question, format_: str) -> int:
 
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
-    """Predict for each file on each host, and return the exit code: 1 if a combination fails.
-
-    Raises InputError.
-    """
+    """Predict for each file on each host, and return the exit code: 1 if a combination fails."""
     from ..lint.readers import on_hosts
     from ..reports.findings import PREDICTIONS
 
@@ -455,23 +398,14 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
     return EXIT_FAILED if failing else EXIT_OK
 
 
-def print_constraints(
-    tensorflow: str | None,
-    files: Sequence[Path],
-    packages: Sequence[str],
-    python: str | None,
-    wheel: str | None,
-) -> int:
+def print_constraints(software: Software, files: Sequence[Path]) -> int:
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
     from ..lint.blame import allowed_software
     from ..lint.readers import read
     from ..locks.resolve import SHARED, OneSet, one_set
 
-    kept: tuple[str, ...] = ("tensorflow", "files", "packages", "python", "format_")
-    if wheel is not None and wheel.endswith(".whl"):
-        kept, tensorflow = (*kept, "wheel"), _release_in(wheel).version
-    _refuse_all_but(kept, "--format constraints")
-    lines = [f"{name}=={version}" for name, version in map(read_package, packages)]
+    tensorflow, python = software.tensorflow, software.python
+    lines = [f"{name}=={version}" for name, version in software.packages]
     found = [] if tensorflow is None else [tensorflow]
     for path in files:
         # A project can be installed in several ways, such as with each extra: take that with most frameworks.
@@ -513,16 +447,15 @@ def _host(text: str) -> HostClass:
         )
     is_capability = _CAPABILITY.fullmatch(gpu) is not None
     host = Host(driver, capability=gpu) if is_capability else Host(driver, gpu=gpu)
-    named = host_class(Question(host))
+    named = combination.host_class(Question(host))
     assert named is not None
     return named
 
 
 @click.command("plan", cls=Command)
-@cell_options
-@format_option("table", "json", "github", "github-images")
-@verbose_option
-def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, ...], format_: str) -> None:
+@options.project("cells")
+@options.formats("table", "json", "github", "github-images")
+def plan_command(project: Project, format_: str) -> None:
     """List the cells with their predictions and reasons, without running anything.
 
     The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
@@ -533,7 +466,7 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
     from ..model.prediction import count_words
     from .planning import load_plan
 
-    plan = load_plan(matrix_path, profile, selectors)
+    plan = load_plan(*project.cells)
     if format_ == "json":
         click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
     elif format_ == "github":
@@ -557,5 +490,5 @@ def plan_command(matrix_path: Path, profile: str | None, selectors: tuple[str, .
         )
     for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
         print_status(f"  Excluded: {reason}")
-    say_recommended(plan.images)
-    say_if_stale()
+    options.say_recommended(plan.images)
+    options.say_if_stale()

@@ -1,4 +1,4 @@
-"""Show a run of `build-matrix`: its progress on stderr while it runs, and its results afterwards.
+"""Show a run: what it takes, its progress on stderr while it runs, its results, and what to do with them.
 
 A terminal shows one live line per image. Other outputs get plain lines.
 """
@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import shlex
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console
@@ -19,12 +22,17 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from ..engines.protocol import Built
+from ..errors import MissingError
 from ..fleet.submitter import WORDS
 from ..model.record import Verdict
-from ..model.spec import ImageSpec
+from ..model.spec import NO_GPU, ImageSpec, image_reference
+from ..pipeline.makers import Estimate
 from ..pipeline.run import Event, Phase, Result, Status
-from ..reports.printable import one_line, printable
+from ..registry.names import image_tag
+from ..reports.printable import counted, one_line, printable
 from ..reports.terminal import rows_table, styled
+from .options import print_status
 
 # A table on standard error that is drawn again while work goes on, with plain lines above it.
 
@@ -249,3 +257,152 @@ def tally_table(tally: Mapping[str, Counter[str]], title: str = "host class") ->
     words = [word for word in WORDS if any(counts[word] for counts in tally.values())]
     rows = [(name, *(str(tally[name][word] or "") for word in words)) for name in sorted(tally)]
     return rows_table((title, *words), rows)
+
+
+# Say before a build how much it takes, and after it what to do with the images.
+
+
+#: At most this many images are listed with their digests.
+_SHOWN = 10
+
+
+def say_estimate(found: Estimate) -> None:
+    """Print how much a run downloads and stores."""
+    if found.there:
+        print_status(f"{counted(found.there, 'image')} already here: nothing to download.")
+    if found.images:
+        here = found.wheels - found.download
+        cached = f" ({_gb(here)} of wheels are in the cache)" if here else ""
+        most = f"up to {_gb(found.download)} of wheels" if found.download else "nothing"
+        print_status(
+            f"{counted(found.images, 'image')}: {most} to download{cached};"
+            f" the largest image takes about {_gb(found.largest)}."
+        )
+    if found.unlocked:
+        print_status(f"{counted(found.unlocked, 'image')} still to lock, whose size is not known yet.")
+
+
+def say_next_steps(
+    results: Sequence[Result],
+    repository: str | None,
+    profile: str | None,
+    layout: Path | None = None,
+    engine: str = "auto",
+) -> None:
+    """Print the images of a run, how one of them is started here, and how they are measured on a GPU.
+
+    layout: the OCI layout that the images were written to. engine: `docker`, `podman`, or `auto` if neither
+    has them.
+    """
+    found = [(result, name) for result in results if (name := image_name(result, layout)) is not None]
+    if not found:
+        return
+    print_status("Images:")
+    for result, name in found[:_SHOWN]:
+        # Not every engine finds a local image by this digest, so it is not a part of the name.
+        digest = None if result.published is not None else local_digest(result)
+        print_status(f"  {name} ({digest})" if digest is not None else f"  {name}")
+    if len(found) > _SHOWN:
+        print_status(f"  and {len(found) - _SHOWN} more")
+    if layout is not None:
+        print_status(f"Load {'it' if len(found) == 1 else 'them'} into a Docker Engine:")
+        print_status(f"  tar -C {shlex.quote(str(layout))} -c . | docker load")
+        return
+    result, name = found[0]
+    where, line = _run_line(name, result.spec, engine)
+    print_status(where)
+    print_status(f"  {shlex.join(line)}")
+    # A machine with a GPU pulls what was pushed, or builds it.
+    unmeasured = [
+        each.spec.identifier
+        for each, _ in found
+        if each.spec.variant.has_cuda and (each.record is None or each.record.host_class == NO_GPU)
+    ]
+    if unmeasured:
+        words = ["validator", "build-matrix"]
+        if profile is not None:
+            words += ["--profile", profile]
+        if len(unmeasured) == 1:
+            words += ["--select", f"image={unmeasured[0]}"]
+        if repository:
+            words += ["--pull-from", repository]
+        print_status("Measure it on a machine with a GPU:")
+        print_status(f"  {shlex.join(words)}")
+
+
+#: A step of training that each release runs. It says where the result was computed.
+_TRAIN = (
+    "import tensorflow as tf; model = tf.keras.Sequential([tf.keras.layers.Dense(1)]);"
+    ' model.compile("sgd", "mse"); model.fit(tf.ones((8, 4)), tf.ones((8, 1)));'
+    ' print("GPUs:", tf.config.list_physical_devices("GPU"))'
+)
+#: `library_path` of the engine, as a shell writes it.
+_LIBRARIES = (
+    'export LD_LIBRARY_PATH="$(ls -d "$VIRTUAL_ENV"/lib/python3*/site-packages/nvidia/*/lib | paste -sd: -)'
+    '${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"'
+)
+
+
+def say_environments(made: Iterable[Built]) -> None:
+    """Print how the virtual environments of a run are used."""
+    found = list(made)
+    if not found:
+        return
+    print_status("Environments:")
+    for built in found[:_SHOWN]:
+        print_status(f"  {built.reference}")
+    if len(found) > _SHOWN:
+        print_status(f"  and {len(found) - _SHOWN} more")
+    needs_path = found[0].spec.variant.has_cuda
+    print_status(f"Use it in a shell{', and let the loader find NVIDIA libraries' if needs_path else ''}:")
+    print_status(f"  source {shlex.quote(found[0].reference)}/bin/activate")
+    if needs_path:
+        print_status(f"  {_LIBRARIES}")
+    print_status("Then train a step:")
+    print_status(f"  python -c {shlex.quote(_TRAIN)}")
+
+
+def image_name(result: Result, layout: Path | None) -> str | None:
+    """Return the name of an image, with the digest if it is in a registry; None if there is no image."""
+    if result.published is not None:
+        repository = result.published.reference.partition("@")[0]
+        return f"{repository}:{result.published.tag}@{result.published.digest}"
+    if local_digest(result) is None:
+        return None
+    return f"{layout}:{image_tag(result.spec)}" if layout else image_reference(result.spec.identifier)
+
+
+def local_digest(result: Result) -> str | None:
+    return result.digest or (result.record.image_digest if result.record else None)
+
+
+def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
+    """Return where an image can be started, and the command. kind: the engine that has it."""
+    from ..delivery.choose import this_host
+    from ..delivery.commands import docker_command, podman_command
+    from ..delivery.pull import Engine
+    from ..delivery.start import Image, Start, User, devices_of, user_of
+
+    image = Image(name, name, (), certified=False, port=spec.port)
+    user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None
+    try:
+        engine = Engine(kind)
+    except MissingError:
+        start = Start(image, host, devices, user, terminal="-it")
+        return "Start it on a machine with a Docker Engine:", docker_command(start)
+    try:
+        if engine.is_local:
+            user, directory = user_of(engine.info, user.uid, user.gid), Path.cwd()
+        with contextlib.suppress(MissingError):
+            if spec.variant.has_cuda:
+                host, devices = this_host(), devices_of(engine.info)
+    finally:
+        engine.close()
+    where = ", with this directory as the working directory" if directory else ""
+    start = Start(image, host, devices, user, directory, terminal="-it")
+    command = podman_command(start) if engine.is_podman else docker_command(start)
+    return f"Start it here{where}:", command
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"

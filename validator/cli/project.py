@@ -13,34 +13,24 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..assemble.layer_table import FILE, read_rows
+from ..assemble.layer_table import FILE, LayerTable, read_rows
 from ..errors import EXIT_INPUT, EXIT_OK, InputError, MissingError
 from ..model.codec import now_utc
 from ..model.prediction import Outcome
-from ..model.spec import ImageSpec, Lock
+from ..model.spec import HostClass, ImageSpec, Lock
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
 from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
-from .options import (
-    ANY_FILE,
-    DIRECTORY,
-    OWN_MATRIX,
-    cell_options,
-    flag,
-    print_status,
-    reject_options,
-    verbose_option,
-    write_or_print,
-)
-from .program import Command, program
+from ..system.pools import map_in_threads
+from . import Command, options, program
+from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
-    from ..matrix.machine import GithubRepository, GitlabRepository
-    from ..model.spec import HostClass, ImageSpec
-
+    from ..matrix import machine
+    from ..model.spec import HostClass
 
 #: GitLab groups can be nested.
 _REMOTE = re.compile(
@@ -52,14 +42,15 @@ _TIMEOUT_S = 20.0
 
 
 @click.command("init", cls=Command)
-@click.option(
+@option(
     "--directory",
-    type=DIRECTORY,
-    default=Path("."),
+    type=options.DIRECTORY,
+    default=Path(),
+    show_default=False,
     help="Where to write the files: the root of your repository.  [default: the current directory]",
 )
 @flag("--force", help="Replace files that exist.")
-def init_command(directory: Path, force: bool) -> int:
+def init_command(directory: Path, force: bool) -> None:
     """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
     The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
@@ -72,17 +63,8 @@ def init_command(directory: Path, force: bool) -> int:
     from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
     from ..locks import lock_files
-    from ..locks.lock_files import LockDirectory
+    from ..matrix import machine
     from ..matrix.load import load_matrix, parse_matrix
-    from ..matrix.machine import (
-        WORKFLOW,
-        GithubRepository,
-        GitlabRepository,
-        choose_image,
-        matrix_text,
-        trust_text,
-        workflow_text,
-    )
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -90,17 +72,21 @@ def init_command(directory: Path, force: bool) -> int:
     except MissingError as error:
         print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
-    github = repository if isinstance(repository, GithubRepository) else None
+    github = repository if isinstance(repository, machine.GithubRepository) else None
     # Nobody else can install a commit that no branch of the checkout's remotes has.
     commit = source_commit()
     if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
         commit = None
     tool = requirement(commit)
-    workflow = {} if isinstance(repository, GitlabRepository) else {WORKFLOW: workflow_text(github, tool)}
+    workflow = (
+        {}
+        if isinstance(repository, machine.GitlabRepository)
+        else {machine.WORKFLOW: machine.workflow_text(github, tool)}
+    )
     shipped = load_matrix(shipped_matrix())
-    text = matrix_text(choose_image(shipped.images, hosts), hosts)
-    images = parse_matrix(text.encode(), str(directory / OWN_MATRIX)).images
-    locks = LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
+    text = machine.matrix_text(machine.choose_image(shipped.images, hosts), hosts)
+    images = parse_matrix(text.encode(), str(directory / options.OWN_MATRIX)).images
+    locks = lock_files.LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
     contents: dict[Path, str] = {}
     for image in ready:
@@ -108,9 +94,9 @@ def init_command(directory: Path, force: bool) -> int:
         contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
     contents |= workflow
     if github:
-        contents[Path("trust.yaml")] = trust_text(github, now_utc().date())
+        contents[Path("trust.yaml")] = machine.trust_text(github, now_utc().date())
     # Last, because the commands look for it.
-    contents[OWN_MATRIX] = text
+    contents[options.OWN_MATRIX] = text
     _write(directory, contents, force)
     for path in contents:
         print_status(f"Wrote {directory / path}")
@@ -119,25 +105,43 @@ def init_command(directory: Path, force: bool) -> int:
         print_status(f"{missing} still to resolve: run `validator lock --profile full`")
     if workflow and tool.startswith("git+"):
         print_status(f"The workflow installs {tool}, because this version of the tool is not released.")
-    _say_what_is_next(directory, hosts, repository)
-    return EXIT_OK
+    profile = "" if hosts else " --profile cpu"
+    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
+    started = program(directory)
+    build = f"{started} build-matrix{profile}"
+    if repository is None:
+        print_status(
+            "This is not a repository on GitHub: in the workflow, write your registry in place of"
+            " OWNER/REPOSITORY."
+        )
+        # A placeholder there would trust whoever has that name on GitHub.
+        print_status(
+            "No trust.yaml was written, because it has to name who signs your images:"
+            f" {manual('reference/trust-file.md')}"
+        )
+    elif isinstance(repository, machine.GithubRepository):
+        print_status(f"The workflow pushes to {repository.registry}.")
+    else:
+        print_status("No workflow was written, because `init` has one only for GitHub.")
+        build += f" --push {repository.registry}"
+    print_status(f"Next: {change}{started} plan, then {build}")
 
 
-def _repository(directory: Path) -> GithubRepository | GitlabRepository | None:
+def _repository(directory: Path) -> machine.GithubRepository | machine.GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
-    from ..matrix.machine import GithubRepository, GitlabRepository
+    from ..matrix import machine
 
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
     owner, _, name = match["path"].partition("/")
     if match["host"] == "gitlab":
-        return GitlabRepository(match["path"])
+        return machine.GitlabRepository(match["path"])
     if "/" in name:
         return None
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
-    return GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+    return machine.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
@@ -171,35 +175,8 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
         raise
 
 
-def _say_what_is_next(
-    directory: Path, hosts: tuple[HostClass, ...], repository: GithubRepository | GitlabRepository | None
-) -> None:
-    from ..matrix.machine import GithubRepository
-
-    profile = "" if hosts else " --profile cpu"
-    change = "" if directory.resolve() == Path.cwd() else f"cd {directory} && "
-    started = program(directory)
-    build = f"{started} build-matrix{profile}"
-    if repository is None:
-        print_status(
-            "This is not a repository on GitHub: in the workflow, write your registry in place of"
-            " OWNER/REPOSITORY."
-        )
-        # A placeholder there would trust whoever has that name on GitHub.
-        print_status(
-            "No trust.yaml was written, because it has to name who signs your images:"
-            f" {manual('reference/trust-file.md')}"
-        )
-    elif isinstance(repository, GithubRepository):
-        print_status(f"The workflow pushes to {repository.registry}.")
-    else:
-        print_status("No workflow was written, because `init` has one only for GitHub.")
-        build += f" --push {repository.registry}"
-    print_status(f"Next: {change}{started} plan, then {build}")
-
-
 @click.command("lock", cls=Command)
-@cell_options
+@options.project("cells")
 @flag("--check", help="Write nothing; fail if a lock is missing or does not satisfy its spec.")
 @flag("--upgrade", help="Resolve again, even what is already locked.")
 @flag(
@@ -208,50 +185,39 @@ def _say_what_is_next(
     " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
     " row and that this machine has not made yet.",
 )
-@click.option(
-    "--format",
+@option(
+    "--format pylock|requirements",
     "format_",
-    type=click.Choice(["pylock", "requirements"]),
     help="Write the lock of one image for pip and uv instead, without resolving anything: pylock.toml"
     " (PEP 751), or requirements with hashes.",
 )
-@click.option(
-    "--output", type=ANY_FILE, metavar="FILE", help="With --format: write to a file.  [default: stdout]"
-)
-@verbose_option
+@option("--output FILE", type=options.ANY_FILE, help="With --format: write to a file.  [default: stdout]")
 def lock_command(
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    check: bool,
-    upgrade: bool,
-    layers: bool,
-    format_: str | None,
-    output: Path | None,
+    project: Project, check: bool, upgrade: bool, layers: bool, format_: str | None, output: Path | None
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes.
 
     With --format, install the environment of an image without the image: `uv pip sync pylock.toml`, or
     `pip install --require-hashes -r requirements.txt`.
     """
-    for option, given in (("--upgrade", upgrade), ("--layers", layers)):
+    for name, given in (("--upgrade", upgrade), ("--layers", layers)):
         if check and given:
-            raise click.UsageError(f"--check and {option} can't be combined: --check writes nothing")
+            raise click.UsageError(f"--check and {name} can't be combined: --check writes nothing")
     if format_:
-        reject_options(("check", "upgrade", "layers"), "has no effect with --format")
+        options.reject(("check", "upgrade", "layers"), "has no effect with --format")
     else:
-        reject_options(("output",), "has no effect without --format")
+        options.reject(("output",), "has no effect without --format")
     from .planning import load_plan, locks_of
 
-    specs = load_plan(matrix_path, profile, selectors).images
-    locks = locks_of(matrix_path)
+    specs = load_plan(*project.cells).images
+    locks = locks_of(project.matrix_path)
     if format_:
-        return _export(locks, specs, matrix_path.parent, format_, output)
+        return _export(locks, specs, project.matrix_path.parent, format_, output)
     if check:
         return _check(locks, specs)
     written = _lock_write(locks, specs, upgrade)
     if layers:
-        _share(matrix_path, written)
+        _share(project.matrix_path, written)
     return EXIT_OK
 
 
@@ -262,7 +228,6 @@ def _export(
     from ..assemble.wheels import stale
     from ..locks import lock_files
     from ..locks.index import PackageIndex
-    from ..system.pools import map_in_threads
 
     if len(specs) != 1:
         raise InputError(
@@ -285,7 +250,7 @@ def _export(
             if wheel.is_local:
                 places[wheel.filename] = os.path.relpath(directory / (wheel.path or ""), start)
         text = lock_files.pylock_text(lock, places)
-    write_or_print(text, output)
+    options.write_or_print(text, output)
     return EXIT_OK
 
 
@@ -334,7 +299,6 @@ def _lock_write(
 
 def _share(matrix_path: Path, locked: Iterable[tuple[ImageSpec, Lock]]) -> None:
     """Write the rows of the images' layers into the shared layer table."""
-    from ..assemble.layer_table import LayerTable
     from ..assemble.wheels import Wheelhouse
     from ..pipeline.sharing_layers import Image, LayerMaker, locked_images, share, without_row
     from .planning import images_of, locks_of
@@ -372,7 +336,6 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 @flag("--nightly", "nightlies", help="facts: also ask for the newest nightly build.")
 @flag("--keep", help="python: keep the locked versions that pyproject.toml still allows.")
 @flag("--if-gone", help="debian: change a lock only if its packages can no longer be downloaded.")
-@verbose_option
 def refresh_command(
     parts: tuple[str, ...],
     check: bool,
@@ -399,14 +362,14 @@ def refresh_command(
     named = PARTS if ALL in parts else tuple(dict.fromkeys(parts)) or PARTS[:1]
     owners = {"--pre": ("facts", candidates), "--nightly": ("facts", nightlies)}
     owners |= {"--keep": ("python", keep), "--if-gone": ("debian", if_gone)}
-    for option, (part, given) in owners.items():
+    for name, (part, given) in owners.items():
         if given and part not in named:
-            raise click.UsageError(f"{option} has an effect only with the part {part}")
+            raise click.UsageError(f"{name} has an effect only with the part {part}")
     from ..supply.news import Asked
     from ..supply.parts import PARTS as KNOWN
     from ..supply.parts import ROOT, Options, refresh
 
-    options = Options(
+    chosen = Options(
         check=check,
         today=date.today(),
         say=print_status if sys.stderr.isatty() else lambda _: None,
@@ -416,5 +379,5 @@ def refresh_command(
     )
     selected = {name: KNOWN[name] for name in named}
     return refresh(
-        selected, options, root=ROOT, write=not check and not dry_run, show=click.echo, complain=print_status
+        selected, chosen, root=ROOT, write=not check and not dry_run, show=click.echo, complain=print_status
     )

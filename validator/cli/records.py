@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import re
 import sys
 from collections.abc import Callable, Collection, Iterator
 from datetime import datetime, timezone
@@ -21,7 +20,6 @@ from ..model.codec import LARGEST, DocumentError, now_utc, parse_time
 from ..model.diagnosis import Cause, Diagnosis
 from ..model.record import Record
 from ..model.report import ReportError, read_report
-from ..records import record_files
 from ..records.history import (
     WRONG_TIME_HINT,
     decline,
@@ -31,26 +29,14 @@ from ..records.history import (
     regressions,
     wrong_time,
 )
+from ..redaction.redact import Redaction
+from ..registry.names import is_digest
 from ..reports.printable import counted, json_text, one_line
 from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
-from .options import (
-    ANY_FILE,
-    DIRECTORY,
-    FILE,
-    PATH,
-    flag,
-    format_option,
-    open_store,
-    print_status,
-    read_input,
-    record_options,
-    store_url_for,
-    trust_path_for,
-    verbose_option,
-)
-from .program import SuggestingGroup
+from . import SuggestingGroup, options
+from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..records.record_files import RefusedArtifact
@@ -64,10 +50,9 @@ def records_command() -> None:
 @records_command.command("compare")
 @click.argument("before", metavar="A")
 @click.argument("after", metavar="B")
-@record_options
-@format_option("table", "json")
-@verbose_option
-def compare_command(before: str, after: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+@options.project("store")
+@options.formats("table", "json")
+def compare_command(before: str, after: str, project: Project, format_: str) -> None:
     """List the cells whose newest verdict differs between A and B, and what else changed with each.
 
     A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
@@ -76,9 +61,9 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
     from ..records.comparison import difference_document, fetch_differences, open_snapshot
 
     now = datetime.now(timezone.utc)
-    store = store_url_for(matrix_path, store_url)
+    store = project.store
     with contextlib.ExitStack() as stack:
-        believe = _believer(matrix_path)
+        believe = _believer(project)
         old, new = (open_snapshot(text, store, now, stack, believe) for text in (before, after))
         found = fetch_differences(differences(old.newest, new.newest), old.fetch, new.fetch)
     if format_ == "json":
@@ -93,33 +78,21 @@ def compare_command(before: str, after: str, matrix_path: Path, store_url: str |
 
 
 @records_command.command("regressions")
-@click.option(
-    "--since",
-    metavar="TIME",
+@option(
+    "--since TIME",
     default="7d",
-    show_default=True,
     help="Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
 )
-@click.option(
-    "--refused",
+@option(
+    "--refused FILE",
     "refused_path",
-    type=PATH,
-    metavar="FILE",
     help="Also count the artifacts that `records merge --refused` wrote to this file.",
 )
-@click.option(
-    "--measured-since", metavar="TIME", help="Leave out cells without a measurement since this time."
-)
-@record_options
-@format_option("table", "json", "issue")
-@verbose_option
+@option("--measured-since TIME", help="Leave out cells without a measurement since this time.")
+@options.project("store")
+@options.formats("table", "json", "issue")
 def regressions_command(
-    since: str,
-    refused_path: Path | None,
-    measured_since: str | None,
-    matrix_path: Path,
-    store_url: str | None,
-    format_: str,
+    since: str, refused_path: Path | None, measured_since: str | None, project: Project, format_: str
 ) -> int:
     """List the cells that are worse now than they were at a given time or later.
 
@@ -134,7 +107,7 @@ def regressions_command(
     if at > now:
         raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
     refused = read_refused(refused_path) if refused_path is not None else ()
-    with open_store(matrix_path, store_url) as store:
+    with project.open_store() as store:
         entries = store.entries()
         declines = regressions(entries, at, now, store.judged)
         if measured_since is not None:
@@ -165,17 +138,16 @@ def regressions_command(
 
 @records_command.command("bisect")
 @click.argument("cell")
-@record_options
-@format_option("text", "json")
-@verbose_option
-def bisect_command(cell: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+@options.project("store")
+@options.formats("text", "json")
+def bisect_command(cell: str, project: Project, format_: str) -> None:
     """Show the last good and the first bad record of CELL, and what changed between them.
 
     A record is good if its verdict is as good as the best one of the cell.
     """
     from ..records.comparison import decline_document, fetch_declines
 
-    with open_store(matrix_path, store_url) as store:
+    with project.open_store() as store:
         entries = store.judged(store.entries(cell))
         history = histories(entries, datetime.now(timezone.utc)).get(cell)
         if history is None:
@@ -235,45 +207,43 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 
 @records_command.command("merge")
 @click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option(
+@option(
     "--cells",
     "cells_path",
-    type=FILE,
+    type=options.FILE,
     help="The cells that should have been measured, as `plan --format github` prints them.",
 )
-@click.option(
+@option(
     "--summary",
     "summary_path",
-    type=ANY_FILE,
+    type=options.ANY_FILE,
     help="Append Markdown to this file: cells without a record, and what was refused.",
 )
-@click.option(
+@option(
     "--refused",
     "refused_path",
-    type=ANY_FILE,
+    type=options.ANY_FILE,
     help="Write what was refused to this file, for `regressions --refused`.",
 )
-@record_options
-@verbose_option
+@options.project("store")
 def merge_command(
     directory: Path,
     cells_path: Path | None,
     summary_path: Path | None,
     refused_path: Path | None,
-    matrix_path: Path,
-    store_url: str | None,
+    project: Project,
 ) -> None:
     """Merge records that other machines delivered: each directory in DIRECTORY is from one machine.
 
     An artifact that is damaged, too large, or contains anything but good records is refused as a whole,
     with its name and the reason, and the others are merged. The exit code is 0 even then.
     """
-    from ..records.record_files import merge
+    from ..records import record_files
     from ..records.store import Store
 
     planned = _planned(cells_path) if cells_path is not None else ()
-    with Store(store_url_for(matrix_path, store_url)) as store:
-        merged = merge(directory, store, now_utc(), planned, _believer(matrix_path))
+    with Store(project.store) as store:
+        merged = record_files.merge(directory, store, now_utc(), planned, _believer(project))
     for each in merged.refused:
         print_status(f"Refused {one_line(each.artifact)}: {one_line(each.reason)}")
     refused = f"; {len(merged.refused)} refused" if merged.refused else ""
@@ -293,7 +263,7 @@ def read_refused(path: Path) -> tuple[RefusedArtifact, ...]:
     from ..records.record_files import RefusedArtifact
 
     try:
-        return codec.convert(codec.parse(read_input(path)), tuple[RefusedArtifact, ...])
+        return codec.convert(codec.parse(options.read_input(path)), tuple[RefusedArtifact, ...])
     except DocumentError as error:
         raise InputError(f"{path}: {error}", hint="write it with `records merge --refused`") from None
 
@@ -322,24 +292,23 @@ def _planned(path: Path) -> tuple[str, ...]:
 
 
 @records_command.command("salvage")
-@record_options
-@click.option(
+@options.project("store")
+@option(
     "--output",
     required=True,
-    type=ANY_FILE,
+    type=options.ANY_FILE,
     help="The file to write, as JSON Lines; `records import` reads it.",
 )
-@verbose_option
-def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> int:
+def salvage_command(project: Project, output: Path) -> int:
     """Get the good records out of a damaged SQLite file, and say how many are lost.
 
     Writes every record that still matches its own digest. It also reads a file that SQLite rejects: cut off,
     without its header, with pages overwritten. The store itself is not changed. The exit code is 1 if records
     are lost.
     """
-    from ..records.record_files import salvage
+    from ..records import record_files
 
-    url = store_url_for(matrix_path, store_url)
+    url = project.store
     name = url.removeprefix("sqlite://")
     if "://" in name:
         raise InputError(
@@ -348,7 +317,7 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
         )
     # In a URL, an absolute path follows a third slash, and parameters a question mark.
     path = Path(name if name == url else name.removeprefix("/").partition("?")[0])
-    found = salvage(path)
+    found = record_files.salvage(path)
     if not found.records:
         raise InputError(
             f"{path}: it contains no intact record{f', and {found.lost} are lost' if found.lost else ''}",
@@ -362,26 +331,18 @@ def salvage_command(matrix_path: Path, store_url: str | None, output: Path) -> i
 
 
 @records_command.command("list")
-@record_options
-@click.option("--cell", help="Only list records of this cell.")
-@click.option("--image", help="Only list records of this image spec.")
-@click.option(
-    "--verdict",
-    type=click.Choice(["certified", "works-on-cpu", "failed", "unproven", "broken"]),
-    help="Only list records with this verdict.",
+@options.project("store")
+@option("--cell", help="Only list records of this cell.")
+@option("--image", help="Only list records of this image spec.")
+@option(
+    "--verdict certified|works-on-cpu|failed|unproven|broken", help="Only list records with this verdict."
 )
-@format_option("table", "json")
-@verbose_option
+@options.formats("table", "json")
 def list_command(
-    matrix_path: Path,
-    store_url: str | None,
-    cell: str | None,
-    image: str | None,
-    verdict: str | None,
-    format_: str,
+    project: Project, cell: str | None, image: str | None, verdict: str | None, format_: str
 ) -> None:
     """List records, oldest first."""
-    with open_store(matrix_path, store_url) as store:
+    with project.open_store() as store:
         found = [
             record for record in store.all(cell=cell, image=image) if verdict in (None, record.verdict.value)
         ]
@@ -401,12 +362,11 @@ def list_command(
 
 @records_command.command("show")
 @click.argument("identifier")
-@record_options
-@format_option("text", "json")
-@verbose_option
-def show_command(identifier: str, matrix_path: Path, store_url: str | None, format_: str) -> None:
+@options.project("store")
+@options.formats("text", "json")
+def show_command(identifier: str, project: Project, format_: str) -> None:
     """Show one record with its checks. The first digits of its IDENTIFIER are enough."""
-    with open_store(matrix_path, store_url) as store:
+    with project.open_store() as store:
         record = store.get(identifier)
     if format_ == "json":
         click.echo(json_text(record.document()))
@@ -419,16 +379,17 @@ def show_command(identifier: str, matrix_path: Path, store_url: str | None, form
 
 
 @records_command.command("export")
-@record_options
-@click.option(
+@options.project("store")
+@option(
     "--output",
-    type=PATH,
+    type=options.PATH,
     help="The file to write; it is replaced only once everything is written.  [default: stdout]",
 )
-@verbose_option
-def export_command(matrix_path: Path, store_url: str | None, output: Path | None) -> None:
+def export_command(project: Project, output: Path | None) -> None:
     """Export all records as JSON Lines."""
-    with open_store(matrix_path, store_url) as store:
+    from ..records import record_files
+
+    with project.open_store() as store:
         text = io.StringIO()
         count = record_files.write(store.all(), sys.stdout if output is None else text)
     if output is not None:
@@ -437,25 +398,19 @@ def export_command(matrix_path: Path, store_url: str | None, output: Path | None
 
 
 @records_command.command("import")
-@click.argument("files", nargs=-1, type=PATH)
+@click.argument("files", nargs=-1, type=options.PATH)
 @flag(
     "--any-time", help="Also import records whose finish time can't be right. They never count as the newest."
 )
-@click.option(
-    "--report",
+@option(
+    "--report PATH...",
     "reports",
-    multiple=True,
-    type=PATH,
+    type=options.PATH,
     help="Import a report that probe.pyz wrote on another machine, as a record marked as imported.",
 )
-@record_options
-@verbose_option
+@options.project("store")
 def import_command(
-    files: tuple[Path, ...],
-    any_time: bool,
-    reports: tuple[Path, ...],
-    matrix_path: Path,
-    store_url: str | None,
+    files: tuple[Path, ...], any_time: bool, reports: tuple[Path, ...], project: Project
 ) -> None:
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
@@ -464,6 +419,8 @@ def import_command(
     that is not a record, a record that was altered, or a finish time that is not a timestamp or is in the
     future. A record that says `certified` without the signature of a runner in trust.yaml becomes `unproven`.
     """
+    from ..records import record_files
+
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
     from ..pipeline.delivered import read_line
@@ -472,7 +429,7 @@ def import_command(
 
     read = 0
     now = None if any_time else now_utc()
-    believe, limits = _believer(matrix_path), record_files.Limits()
+    believe, limits = _believer(project), record_files.Limits()
 
     def records() -> Iterator[Record]:
         nonlocal read
@@ -483,7 +440,7 @@ def import_command(
         for path in reports:
             read += 1
             try:
-                record = record_of_report(read_report(read_input(path)))
+                record = record_of_report(read_report(options.read_input(path)))
             except ValueError as error:
                 # A ReportError, or an invalid value such as a driver that is not a release.
                 hint = "write a report with `python3 probe.pyz > report.json`"
@@ -493,45 +450,37 @@ def import_command(
             yield record
 
     rows = rows_of(records())
-    with Store(store_url_for(matrix_path, store_url)) as store:
+    with Store(project.store) as store:
         added = store.add_rows(rows)
     print_status(f"{counted(added, 'record')} imported, {read - added} already present")
 
 
-def _believer(matrix_path: Path) -> Callable[[Record], Record]:
+def _believer(project: Project) -> Callable[[Record], Record]:
     """Return the function that gives a record from elsewhere as it counts here."""
     from ..certify.acceptance import believed
-    from ..certify.trust import TrustFile, read_trust_file
 
-    path = trust_path_for(matrix_path, None)
-    parties = read_trust_file(path) if path.exists() else TrustFile()
-    now = now_utc()
+    parties, now = project.read_trust(needed=False), now_utc()
     return lambda record: believed(record, parties, now)
 
 
 @records_command.command("publish")
-@click.argument("report", type=PATH)
-@click.option("--how", required=True, metavar="TEXT", help="How the report was made: 'in a container'.")
+@click.argument("report", type=options.PATH)
+@option("--how TEXT", required=True, help="How the report was made: 'in a container'.")
 @flag("--imported", help="Say that a person sent the report.")
-@click.option(
-    "--by-default",
+@option(
+    "--by-default CHECK PROGRAM LOG...",
     "programs",
-    multiple=True,
     nargs=3,
-    metavar="CHECK PROGRAM LOG",
     help="For a probe before 2.3: CHECK failed in full float32 only. PROGRAM describes a program"
     " that does the same in TensorFlow's defaults and works; LOG is the file with its output. Repeatable.",
 )
-@click.option(
-    "--directory", type=DIRECTORY, help="Where to write the file.  [default: measurements/ of the checkout]"
+@option(
+    "--directory",
+    type=options.DIRECTORY,
+    help="Where to write the file.  [default: measurements/ of the checkout]",
 )
-@verbose_option
 def publish_command(
-    report: Path,
-    how: str,
-    imported: bool,
-    programs: tuple[tuple[str, str, str], ...],
-    directory: Path | None,
+    report: Path, how: str, imported: bool, programs: tuple[tuple[str, str, str], ...], directory: Path | None
 ) -> None:
     """Write a probe's REPORT from a real GPU to measurements/, where predict finds it.
 
@@ -539,7 +488,7 @@ def publish_command(
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import compile
-    from ..redaction.redact import Redaction
+    from ..dataset.rows import texts_in
 
     if directory is None and is_installed():
         raise click.UsageError(
@@ -547,16 +496,16 @@ def publish_command(
             " give --directory"
         )
     by_default = tuple(
-        compile.ByDefault(check, program, read_input(Path(log)).decode("utf-8", "replace"))
+        compile.ByDefault(check, program, options.read_input(Path(log)).decode("utf-8", "replace"))
         for check, program, log in programs
     )
     try:
-        read = read_report(read_input(report))
+        read = read_report(options.read_input(report))
         found = compile.Measurement(compile.FORMAT, how, imported, read.raw, by_default)
         document = found.document()
         # The version of a package can look like an address.
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
-        clean = _redacted(document, Redaction(_texts(document)), versions)
+        clean = _redacted(document, Redaction(texts_in(document)), versions)
         content = json_text(clean).encode() + b"\n"
         name = compile.name_of(compile.read_measurement(content))
     except ValueError as error:
@@ -573,31 +522,17 @@ def publish_command(
         print_status(f"To add it to the facts, see {manual('how-to/publish-a-measurement.md')}")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in parsed JSON."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, (list, tuple, dict)):
-        for entry in value.values() if isinstance(value, dict) else value:
-            yield from _texts(entry)
-
-
 def _redacted(value: Any, redaction: Callable[[str], str], known: Collection[str]) -> Any:
-    """Return parsed JSON with names of people and machines taken out of every text.
-
-    known: texts that stay. So do digests, which are not identifiers of anything.
-    """
+    """Return parsed JSON without names of people and machines. Known texts and digests stay."""
     if isinstance(value, str):
         return value if value in known else redaction(value)
     if isinstance(value, (list, tuple)):
         return [_redacted(entry, redaction, known) for entry in value]
     if isinstance(value, dict):
         return {
-            name: entry if name == "sha256" and _is_digest(entry) else _redacted(entry, redaction, known)
+            name: entry
+            if name == "sha256" and is_digest(f"sha256:{entry}")
+            else _redacted(entry, redaction, known)
             for name, entry in value.items()
         }
     return value
-
-
-def _is_digest(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None

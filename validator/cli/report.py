@@ -1,46 +1,37 @@
-"""`report`: show what was predicted and measured; `serve`: the same as a page; `data`: as tables."""
+"""Show what was predicted and measured: `report`, as a page (`serve`), to assistants (`mcp`), as `data`."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
+import importlib.util
+import os
+import signal
+import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ..errors import EXIT_OK, InputError, MissingError
-from ..model.codec import DocumentError, now_utc
+from ..errors import EXIT_INTERRUPTED, InputError, MissingError
+from ..model.codec import DocumentError, RunProgress, now_utc
 from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
 from ..records.history import credible_time
 from ..reports.overview import Row, markdown, overview
-from ..reports.page.measurements import Measurements, gather
+from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
+from ..resources import install_hint
 from ..serve import Events
 from ..system.output_directory import Changes, update_directory
-from .options import (
-    PATH,
-    F,
-    cell_options,
-    flag,
-    format_option,
-    open_store,
-    print_status,
-    progress_directory,
-    read_input,
-    reject_options,
-    store_option,
-    store_url_for,
-    together,
-    verbose_option,
-    write_or_print,
-)
-from .program import Command, SuggestingGroup
+from . import Command, SuggestingGroup, options
+from .options import F, Project, flag, option, print_status
 
 if TYPE_CHECKING:
+    from mcp.server import MCPServer
+
     from ..records.store import Store
 
 
@@ -51,8 +42,17 @@ if TYPE_CHECKING:
 NPM, NONE = "npm", "none"
 
 
+@dataclass(frozen=True)
+class PageOptions:
+    """What the options of `page_options` say."""
+
+    registry: str | None
+    certificate_files: tuple[Path, ...]
+    answers: str
+
+
 def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
-    """Add `--registry`, `--certificates` and `--answers`.
+    """Add `--registry`, `--certificates` and `--answers`. The command receives them as `page`.
 
     answers: the default of `--answers`. only_with: the option without which these have no effect.
     """
@@ -60,26 +60,22 @@ def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
     def described(text: str) -> str:
         return f"With {only_with}: {text}" if only_with else f"{text[:1].upper()}{text[1:]}"
 
-    return together(
-        click.option(
-            "--registry",
-            envvar="VALIDATOR_REGISTRY",
-            metavar="REGISTRY/NAME",
+    return options.gathered(
+        "page",
+        PageOptions,
+        option(
+            "--registry REGISTRY/NAME",
+            env="VALIDATOR_REGISTRY",
             help=described("the repository to pull the images from."),
         ),
-        click.option(
-            "--certificates",
+        option(
+            "--certificates FILE...",
             "certificate_files",
-            multiple=True,
-            type=PATH,
-            metavar="FILE",
             help=described("certificates, as written by `verify --format json`; repeatable."),
         ),
-        click.option(
-            "--answers",
-            metavar="npm|none|FILE",
+        option(
+            "--answers npm|none|FILE",
             default=answers,
-            show_default=True,
             help=described(
                 "let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use"
                 " what `npm pack` wrote; none: don't answer."
@@ -116,27 +112,22 @@ def _say_unanswered(error: MissingError) -> None:
 def write_page(
     directory: Path,
     store: Store,
-    measurements: Measurements,
-    rows: Sequence[Row],
-    *,
-    matrix_path: Path,
-    profile: str | None,
-    registry: str | None,
-    certificate_files: Sequence[Path],
+    project: Project,
+    page: PageOptions,
     pyodide: Path | None,
     live: str | None = None,
-) -> Changes:
-    """Write the page, or update an existing one.
+) -> tuple[list[Row], Changes]:
+    """Write the page, or update an existing one, and return the rows of its overview and what changed.
 
-    store: must stay open until the page is written. pyodide: of `pyodide_of`. registry, live: see `Sources`.
+    store: must stay open until the page is written. pyodide: of `pyodide_of`. live: see `Sources`.
     """
-    from ..matrix.load import DEFAULT_PROFILE
     from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
     from ..supply.python_packages import run_by_node
     from .planning import locks_of
+    from .records import diagnosis_of
 
-    locks = locks_of(matrix_path)
+    locks = locks_of(project.matrix_path)
 
     def wheels(image: ImageSpec) -> Mapping[str, str]:
         try:
@@ -146,29 +137,27 @@ def write_page(
             return {}
         return {wheel.name: wheel.version for wheel in lock.wheels} if lock else {}
 
+    def diagnose(record: Record) -> Diagnosis | None:
+        good = record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU)
+        return None if good else diagnosis_of(record)
+
     answers = None
     try:
         answers = make_answers(pyodide, MARK, read_table(), run_by_node) if pyodide else None
     except MissingError as error:
         _say_unanswered(error)
+    measurements = gather(store.all(), now_utc())
+    rows = measured_rows(project, measurements.latest)
     sources = Sources(
-        rows=rows,
-        measurements=measurements,
-        profile=profile or DEFAULT_PROFILE,
-        certificates=_certificates(certificate_files),
-        diagnose=_diagnose,
-        registry=registry,
-        fetch=store.fetch,
-        answers=answers,
-        wheels=wheels,
-        live=live,
-    )
-    return update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+        rows=rows, measurements=measurements, profile=project.profile_name, diagnose=diagnose,
+        certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
+        answers=answers, wheels=wheels, live=live,
+    )  # fmt: skip
+    done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
+    return rows, done
 
 
-def measured_rows(
-    matrix_path: Path, profile: str | None, selectors: tuple[str, ...], latest: Mapping[str, Record]
-) -> list[Row]:
+def measured_rows(project: Project, latest: Mapping[str, Record]) -> list[Row]:
     """Return the rows of the overview. A profile that needs one of several Pythons takes the measured one."""
     from .planning import load_plan
 
@@ -178,7 +167,7 @@ def measured_rows(
         ending = python_label(python)
         return "records" if any(ending in image.split("-") for image in measured) else None
 
-    plan = load_plan(matrix_path, profile, selectors, available, latest.values())
+    plan = load_plan(*project.cells, available, latest.values())
     return overview(plan.cells, latest)
 
 
@@ -187,7 +176,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     by_digest: dict[str, list[Certificate]] = {}
     for path in files:
         try:
-            certificates = read_verification(read_input(path)).certificates
+            certificates = read_verification(options.read_input(path)).certificates
         except DocumentError as error:
             raise InputError(
                 f"{path}: not a file with certificates ({error})",
@@ -202,68 +191,42 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
     return by_digest
 
 
-def _diagnose(record: Record) -> Diagnosis | None:
-    if record.verdict in (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU):
-        return None
-    from .records import diagnosis_of
-
-    return diagnosis_of(record)
-
-
 @click.command("report", cls=Command)
-@cell_options
-@store_option
-@click.option("--output", type=PATH, help="Write Markdown or JSON to this file instead of stdout.")
-@click.option(
-    "--html",
+@options.project("cells store")
+@option("--output", type=options.PATH, help="Write Markdown or JSON to this file instead of stdout.")
+@option(
+    "--html DIR",
     "directory",
-    type=PATH,
-    metavar="DIR",
+    type=options.PATH,
     help="Write a static web page to this directory, with badges and a Markdown table.",
 )
 @page_options(answers=NONE, only_with="--html")
-@format_option("terminal", "markdown", "json")
-@verbose_option
+@options.formats("terminal", "markdown", "json")
 def report_command(
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    store_url: str | None,
-    output: Path | None,
-    directory: Path | None,
-    registry: str | None,
-    certificate_files: tuple[Path, ...],
-    answers: str,
-    format_: str,
+    project: Project, output: Path | None, directory: Path | None, page: PageOptions, format_: str
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
     if directory is not None and (output is not None or format_ != "terminal"):
         raise click.UsageError("--html can't be combined with --output or --format")
     if directory is None:
-        reject_options(("certificate_files", "answers"), "has no effect without --html")
+        options.reject(("certificate_files", "answers"), "has no effect without --html")
     if output is not None and format_ == "terminal":
         raise click.UsageError("--output needs --format markdown or --format json")
-    from ..matrix.load import DEFAULT_PROFILE
     from .planning import refuse_wrong_selection
 
     # Report wrong input before reading anything else.
-    refuse_wrong_selection(matrix_path, profile, selectors)
-    with open_store(matrix_path, store_url) as store:
-        measurements = gather(store.all(), now_utc()) if directory is not None else None
-        latest = store.latest() if measurements is None else measurements.latest
+    refuse_wrong_selection(*project.cells)
+    with project.open_store() as store:
         wrong = [entry for entry in store.entries() if credible_time(entry.finished, now_utc()) is None]
         if wrong:
             print_status(
                 f"{counted(len(wrong), 'record')} left out, because of a finish time that can't be right:"
                 " see `records list`"
             )
-        rows = measured_rows(matrix_path, profile, selectors, latest)
-        if directory is not None and measurements is not None:
-            done = write_page(
-                directory, store, measurements, rows,
-                matrix_path=matrix_path, profile=profile, registry=registry,
-                certificate_files=certificate_files, pyodide=pyodide_of(answers),
-            )  # fmt: skip
+        if directory is None:
+            rows = measured_rows(project, store.latest())
+        else:
+            rows, done = write_page(directory, store, project, page, pyodide_of(page.answers))
             written = f"{counted(done.written, 'file')} written"
             print_status(
                 f"Wrote {directory / 'index.html'}"
@@ -274,10 +237,10 @@ def report_command(
 
         show(overview_text(rows))
     elif directory is None:
-        title = f"TensorFlow on GPUs: profile {profile or DEFAULT_PROFILE}"
+        title = f"TensorFlow on GPUs: profile {project.profile_name}"
         as_json = [row.as_json() for row in rows]
         text = markdown(rows, title) if format_ == "markdown" else json_text(as_json) + "\n"
-        write_or_print(text, output)
+        options.write_or_print(text, output)
     contradicted = [row.cell for row in rows if row.agrees is False]
     if contradicted:
         cells = counted(len(contradicted), "cell")
@@ -289,36 +252,21 @@ _PORT = 8642
 
 
 @click.command("serve", cls=Command)
-@cell_options
-@store_option
-@click.option(
-    "--host",
+@options.project("cells store")
+@option(
+    "--host ADDRESS",
     default="127.0.0.1",
-    show_default=True,
-    metavar="ADDRESS",
     help="The address to listen on. Only this machine can reach 127.0.0.1. Whoever can reach another address"
     " can read the page.",
 )
-@click.option(
+@option(
     "--port",
     type=click.IntRange(0, 65535),
     default=_PORT,
-    show_default=True,
     help="The port to listen on; 0 lets the system choose a free one.",
 )
 @page_options(answers=NPM)
-@verbose_option
-def serve_command(
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    store_url: str | None,
-    host: str,
-    port: int,
-    registry: str | None,
-    certificate_files: tuple[Path, ...],
-    answers: str,
-) -> int:
+def serve_command(project: Project, host: str, port: int, page: PageOptions) -> None:
     """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
 
     The page of `report --html` is written to a temporary directory, and again when there are new records. The
@@ -330,64 +278,125 @@ def serve_command(
     from .planning import refuse_wrong_selection
 
     # Report wrong input before reading anything else.
-    refuse_wrong_selection(matrix_path, profile, selectors)
-    write = functools.partial(
-        write_page, matrix_path=matrix_path, profile=profile, registry=registry,
-        certificate_files=certificate_files, pyodide=pyodide_of(answers),
-    )  # fmt: skip
-    progress = progress_directory(matrix_path)
-    records = _Records(matrix_path, store_url)
-    events = Events()
+    refuse_wrong_selection(*project.cells)
+    pyodide, version_of_records, events = pyodide_of(page.answers), _versions(project), Events()
     with temporary_directory("serve") as directory, PageServer(directory, events, host, port) as server:
 
         def update(version: str) -> None:
-            with open_store(matrix_path, store_url) as store:
-                measurements = gather(store.all(), now_utc())
-                rows = measured_rows(matrix_path, profile, selectors, measurements.latest)
-                write(directory, store, measurements, rows, live=version)
+            with project.open_store() as store:
+                write_page(directory, store, project, page, pyodide, version)
 
-        version = records.version()
+        def progress() -> list[RunProgress]:
+            return read_progress(project.progress)
+
+        version = version_of_records()
         update(version)
-        with Watch(events, records.version, update, lambda: read_progress(progress), print_status, version):
+        with Watch(events, version_of_records, update, progress, print_status, version):
             print_status(f"The page is at {server.url} until Ctrl-C.")
             try:
                 server.serve_forever()
             except KeyboardInterrupt:
                 print_status("Stopped.")
-    return EXIT_OK
 
 
-class _Records:
-    """The version of a store's records: a digest of their ids, and of when each ended."""
+def _versions(project: Project) -> Callable[[], str]:
+    """Return a function that returns a digest of the ids of a store's records, and of when each ended.
 
-    def __init__(self, matrix_path: Path, store_url: str | None) -> None:
-        self._matrix_path, self._store_url = matrix_path, store_url
-        self._files = self._state_of_files()
-        self._version: str | None = None
+    It does not read an SQLite file again that did not change.
+    """
+    known: dict[object, str] = {}
 
-    def version(self) -> str:
-        """Return the version. An SQLite file that did not change is not read again."""
-        files = self._state_of_files()
-        if self._version is None or files is None or files != self._files:
-            with open_store(self._matrix_path, self._store_url) as store:
+    def version() -> str:
+        files = _state_of_files(project.store)
+        if files is None or files not in known:
+            with project.open_store() as store:
                 entries = sorted((entry.id, entry.finished) for entry in store.entries())
-            self._files = files
-            self._version = hashlib.sha256(repr(entries).encode(errors="replace")).hexdigest()[:20]
-        return self._version
+            known.clear()
+            known[files] = hashlib.sha256(repr(entries).encode(errors="replace")).hexdigest()[:20]
+        return known[files]
 
-    def _state_of_files(self) -> tuple[tuple[int, int], ...] | None:
-        """Return the times and sizes of an SQLite file and its log; None for a store that is not a file."""
-        url = store_url_for(self._matrix_path, self._store_url)
-        if "://" in url:
-            return None
-        states = []
-        for suffix in ("", "-wal", "-journal"):
-            try:
-                found = Path(f"{url}{suffix}").stat()
-                states.append((found.st_mtime_ns, found.st_size))
-            except OSError:
-                states.append((0, 0))
-        return tuple(states)
+    return version
+
+
+def _state_of_files(url: str) -> tuple[tuple[int, int], ...] | None:
+    """Return the times and sizes of an SQLite file and its log; None for a store that is not a file."""
+    if "://" in url:
+        return None
+    states = []
+    for suffix in ("", "-wal", "-journal"):
+        try:
+            found = Path(f"{url}{suffix}").stat()
+            states.append((found.st_mtime_ns, found.st_size))
+        except OSError:
+            states.append((0, 0))
+    return tuple(states)
+
+
+#: IANA has not registered this port for another program, and `serve` has another one.
+_MCP_PORT = 8643
+#: Only this machine reaches this address.
+_LOOPBACK = "127.0.0.1"
+
+
+@click.command("mcp", cls=Command)
+@flag("--http", help=f"Serve streamable HTTP on {_LOOPBACK}, which only programs of this machine can reach.")
+@option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=_MCP_PORT,
+    help="With --http: the port to listen on; 0 lets the system choose a free one.",
+)
+def mcp_command(http: bool, port: int) -> None:
+    """Answer the questions of assistants, by the Model Context Protocol.
+
+    An assistant starts this command and talks to it over stdin and stdout: which releases work, whether one
+    combination works, why a log shows no GPU, what can't work in a Dockerfile, and what this machine has. The
+    server only reads, and uses no network. Only `this_machine` starts other programs: those that `validator`
+    without a command starts to look at this machine. It needs the extra mcp.
+    """
+    if importlib.util.find_spec("mcp") is None:
+        raise MissingError("the package mcp is not installed", hint=f"install it: {install_hint('mcp')}")
+    from .mcp import server
+
+    if http:
+        _serve_http(server(), port)
+    else:
+        # The thread that waits for the next line of stdin can't be ended otherwise.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: os._exit(EXIT_INTERRUPTED))
+        server().run()
+
+
+def _serve_http(server: MCPServer, port: int) -> None:
+    """Serve until Ctrl-C. Raises MissingError if the port is taken."""
+    import uvicorn
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from .mcp import MOST_CHARACTERS
+
+    try:
+        listening = socket.create_server((_LOOPBACK, port))
+    except OSError as error:
+        raise MissingError(
+            f"port {port} of {_LOOPBACK}: {os.strerror(error.errno or 0)}",
+            hint="choose another with --port, or let the system choose a free one with --port 0",
+        ) from error
+    with listening:
+        port = listening.getsockname()[1]
+        hosts = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
+        # A page of the web may have its name resolve to this address, but its Host and Origin are others.
+        security = TransportSecuritySettings(
+            allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
+        )
+        app = server.streamable_http_app(
+            stateless_http=True,
+            json_response=True,
+            # JSON writes a character with up to six bytes.
+            max_request_body_size=8 * MOST_CHARACTERS,
+            transport_security=security,
+        )
+        print_status(f"The server is at http://{hosts[0]}/mcp until Ctrl-C.")
+        uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 _FORMATS = ("json", "csv", "parquet")
@@ -411,30 +420,19 @@ def data_command() -> None:
 
 
 @data_command.command("export")
-@click.argument("directory", type=PATH)
-@cell_options
-@store_option
-@click.option(
-    "--format",
+@click.argument("directory", type=options.PATH)
+@options.project("cells store")
+@option(
+    "--format LIST",
     "formats",
     callback=_formats,
-    metavar="LIST",
     help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
 )
 @flag(
     "--no-redact",
     help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
 )
-@verbose_option
-def export_command(
-    directory: Path,
-    matrix_path: Path,
-    profile: str | None,
-    selectors: tuple[str, ...],
-    store_url: str | None,
-    formats: tuple[str, ...],
-    no_redact: bool,
-) -> None:
+def export_command(directory: Path, project: Project, formats: tuple[str, ...], no_redact: bool) -> None:
     """Write facts, predictions, records and messages to DIRECTORY, with schemas and a description.
 
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
@@ -442,22 +440,21 @@ def export_command(
     """
     from ..dataset.export import export
     from ..dataset.tables import writable_formats
-    from ..matrix.load import DEFAULT_PROFILE
     from .planning import load_cells
 
     formats = writable_formats(formats, print_status)
-    cells = load_cells(matrix_path, profile, selectors)
-    with open_store(matrix_path, store_url) as store:
+    cells = load_cells(*project.cells)
+    with project.open_store() as store:
         # Somebody may add records meanwhile, and they are read several times.
         there = [entry.id for entry in store.entries()]
 
         def records() -> Iterator[Record]:
             return store.each(there)
 
-        name = profile or DEFAULT_PROFILE
         done = export(
-            directory, cells, records, formats, profile=name, selectors=selectors, redact=not no_redact
-        )
+            directory, cells, records, formats,
+            profile=project.profile_name, selectors=project.selectors, redact=not no_redact,
+        )  # fmt: skip
     rows = ", ".join(f"{written.rows} {written.table.name}" for written in done.tables)
     print_status(f"Wrote {directory}: {rows}")
     print_status(f"{counted(len(done.tables), 'table')} as {', '.join(formats)}; data {done.digest}")

@@ -1,8 +1,11 @@
-"""Choose who signs what `build-matrix --push` builds, and the list that `sbom --attach` attaches to it."""
+"""Choose who signs what is built and measured here, and measure the images of a received bundle."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,73 +15,61 @@ from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challe
 from ..certify.signatures import Signer, is_installed, parse_bundle
 from ..certify.trust import read_trust_file
 from ..compat.gpus import model_of
+from ..engines.docker.endpoint import connect, connect_podman
+from ..engines.docker.engine import DockerEngine
+from ..engines.docker.load import load_from_layout
 from ..engines.protocol import Engine
-from ..errors import MissingError, ValidatorError
+from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
 from ..model.measurement import Unread
-from ..model.spec import NO_GPU
+from ..model.spec import NO_GPU, image_reference
+from ..offline.receive import MANIFEST, read_bundle
+from ..pipeline.delivered import measure
 from ..pipeline.run import Runner
-from .options import print_status
+from ..records import record_files
+from ..system.files import read_file, write_atomically
+from .options import Builder, print_status
 
 _UNSIGNED = "What is built here can't be certified"
 
 
-def builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: str | None) -> Signer | None:
-    """Return who signs what is built here; prints why nobody does, or whose signature will not count."""
-    if key is None and identity is None:
-        registration = register(trust_path, BUILDERS)
-        if registration.said:
-            print_status(registration.said)
-        return registration.signer
-    if not is_installed():
-        print_status(f"{_UNSIGNED}: the program cosign is not installed")
-        return None
-    signer = _signer(key, identity, issuer)
-    if (stranger := _stranger(signer, trust_path)) is not None:
-        print_status(f"{_UNSIGNED}: {trust_path} has no builder {stranger}")
-    return signer
+def builder_of(trust_path: Path, builder: Builder, *, needed: bool = False) -> Signer | None:
+    """Return who signs what is built here; prints why nobody does, or whose signature will not count.
 
-
-def trusted_builder_of(trust_path: Path, key: str | None, identity: str | None, issuer: str | None) -> Signer:
-    """Return the signer of statements about an image that is already in a registry.
-
-    Raises MissingError if nobody can, and ValidatorError if the trust file does not list the signer.
+    needed: for an image that is already in a registry. Then what would be printed is a MissingError or a
+    ValidatorError, and there is always a signer.
     """
-    if key is None and identity is None:
+    if not builder.is_named:
         registration = register(trust_path, BUILDERS)
-        if registration.signer is None:
+        if needed and registration.signer is None:
             raise MissingError(registration.said or "this machine has no key")
         if registration.said:
             print_status(registration.said)
         return registration.signer
-    signer = _signer(key, identity, issuer)
-    if (stranger := _stranger(signer, trust_path)) is not None:
-        raise ValidatorError(
-            f"{trust_path} has no builder {stranger}, so nobody would accept what it signs",
-            hint="use the key of a builder in that file, or name another file with --trust",
-        )
-    return signer
-
-
-def _signer(key: str | None, identity: str | None, issuer: str | None) -> Signer:
-    return Signer(key, os.environ.get("COSIGN_PASSWORD", "") if key else None, identity, issuer)
-
-
-def _stranger(signer: Signer, trust_path: Path) -> str | None:
-    """Return the name of a signer that is not a builder in the trust file; None for a builder."""
+    if not needed and not is_installed():
+        print_status(f"{_UNSIGNED}: the program cosign is not installed")
+        return None
+    password = os.environ.get("COSIGN_PASSWORD", "") if builder.builder_key else None
+    signer = Signer(builder.builder_key, password, builder.identity, builder.issuer)
     with signer.trust() as own:
         known = read_trust_file(trust_path).builders if trust_path.exists() else ()
-        return None if any(one.signatory.signer == own.signer for one in known) else own.signer
+    if any(one.signatory.signer == own.signer for one in known):
+        return signer
+    stranger = f"{trust_path} has no builder {own.signer}"
+    if needed:
+        raise ValidatorError(
+            f"{stranger}, so nobody would accept what it signs",
+            hint="use the key of a builder in that file, or name another file with --trust",
+        )
+    print_status(f"{_UNSIGNED}: {stranger}")
+    return signer
 
 
 # Set up `build-matrix` to sign what it measures: the machine's key, and the challenges that are answered.
 
 
 def challenges_for(plan: Plan, challenge: str | None, file: Path | None) -> Mapping[str, str] | None:
-    """Return the challenges that were given, by cell or by image spec; None if there are none.
-
-    Raises UsageError or InputError.
-    """
+    """Return the challenges that were given, by cell or by image spec; None if there are none."""
     if file is not None:
         return {entry.asked: value for value, entry in read_challenges(file).by_value.items()}
     if challenge is None:
@@ -154,3 +145,35 @@ def _runner(signer: Signer, *, labels_trusted: bool) -> Runner:
         return parse_bundle(signer.sign(statement)).canonical.decode()
 
     return Runner(sign, lambda cell: Ledger().issue(cell).value, labels_trusted)
+
+
+# `./measure` of a received bundle starts this with the tool that is in the bundle.
+
+
+def measure_received() -> int:
+    """Measure an image, and write its records as JSON Lines.
+
+    The command line names the bundle's directory, the tag, `docker` or `podman`, and the file to write.
+    """
+    directory, tag, choice, output = sys.argv[1:]
+    received = Path(directory)
+    bundle = read_bundle(read_file(received / MANIFEST))
+    image = next(image for image in bundle.images if image.tag == tag)
+    endpoint = connect_podman() if choice == "podman" else connect()
+    engine = DockerEngine(endpoint)
+    with contextlib.closing(engine):
+        print_status(f"Engine: {engine.describe()}")
+        reference = image_reference(image.image)
+        load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
+        name = endpoint.client.images.get(reference).id
+        if name is None:
+            raise InputError(f"{reference}: the engine does not say which image it has loaded")
+        runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
+        records = measure(
+            received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
+            runner, print_status,
+        )  # fmt: skip
+    text = io.StringIO()
+    record_files.write(records, text)
+    write_atomically(Path(output), text.getvalue().encode())
+    return EXIT_OK

@@ -10,33 +10,20 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import click
 
-from ..certify.trust import Trust
-from ..certify.verify import Verified, certificates
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..model.codec import encode
 from ..registry.client import Registry
 from ..registry.names import Repository, identifier_of, tag_named
 from ..reports.printable import json_text, one_line
+from ..system.package_sources import host_sources
+from . import Command, SuggestingGroup, options
 from .images import name_option
-from .options import (
-    certificate_options,
-    flag,
-    format_option,
-    matrix_option,
-    parse_age,
-    print_status,
-    registry_option,
-    trust_file_option,
-    trust_path_for,
-    verbose_option,
-    working_directory,
-)
-from .program import Command, SuggestingGroup
-from .sbom import locked_image
+from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
-    from ..certify.verify import Move
+    from ..certify.trust import Terms
+    from ..certify.verify import Move, Verified
     from ..model.record import Certificate, Failure
 
 
@@ -47,18 +34,15 @@ if TYPE_CHECKING:
     help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
     " exactly that. Needs no key.",
 )
-@certificate_options()
-@matrix_option
-@format_option("table", "json")
-@verbose_option
+@options.certificates()
+@options.project()
+@options.formats("table", "json")
 def verify_command(
     images: Sequence[str],
     registry: Registry,
-    trust: Trust | None,
-    max_age: timedelta | None,
-    accept_expired: bool,
+    terms: Terms | None,
     rebuild: bool,
-    matrix_path: Path,
+    project: Project,
     format_: str,
 ) -> int:
     """Verify the certificates of images: signature, digest, time and checks.
@@ -71,10 +55,12 @@ def verify_command(
 
     With --rebuild, the exit code is 1 if a layer or the configuration of an image is not what its lock gives.
     """
-    if trust is None:
+    if terms is None:
         if not images:
             raise click.UsageError("--rebuild needs the names or digests of images")
-        return _rebuild(images, registry, matrix_path, format_)
+        return _rebuild(images, registry, project.matrix_path, format_)
+    from ..certify.verify import certificates
+
     digests = {name: registry.named(tag_named(name)) for name in images}
     if not images:
         # Every image of this project, by its image spec.
@@ -83,12 +69,21 @@ def verify_command(
         if not every:
             print_status(f"{registry.repository} has no images with a tag that `build-matrix --push` sets.")
         digests = {name: digest for name, digest in every.items() if digest is not None}
-    found = {
-        name: certificates(registry, digest, trust, max_age=max_age, accept_expired=accept_expired)
-        for name, digest in digests.items()
-    }
+    found = {name: certificates(registry, digest, terms) for name, digest in digests.items()}
     if format_ == "json":
-        click.echo(json_text(_document(str(registry.repository), digests, found)))
+        checked = list(found.values())
+        document: VerificationDocument = {
+            "registry": str(registry.repository),
+            "images": digests,
+            "certificates": encode([one for verified in checked for one in verified.certificates]),
+            "failures": encode([one for verified in checked for one in verified.failures]),
+            "refused": [
+                {"image": name, "what": refused.what, "why": refused.why}
+                for name, verified in found.items()
+                for refused in verified.refused
+            ],
+        }
+        click.echo(json_text(document))
     else:
         _show(digests, found)
     good = [bool(verified.certificates) for verified in found.values()]
@@ -97,9 +92,9 @@ def verify_command(
 
 def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, format_: str) -> int:
     from ..pipeline.makers import rebuild_image
-    from ..system.package_sources import host_sources
+    from .bundle import locked_image
 
-    sources, local = host_sources(), working_directory(matrix_path)
+    sources, local = host_sources(), options.working_directory(matrix_path)
     found: dict[str, tuple[Compared, ...]] = {}
     for name in images:
         tag = tag_named(name)
@@ -109,21 +104,18 @@ def _rebuild(images: Sequence[str], registry: Registry, matrix_path: Path, forma
     if format_ == "json":
         click.echo(json_text({name: encode(list(layers)) for name, layers in found.items()}))
     else:
-        from ..reports.terminal import rows_table, show
-
         rows = [
             (name, layer.name, layer.finding.value, (layer.found or layer.expected or "")[:19])
             for name, layers in found.items()
             for layer in layers
         ]
-        show(rows_table(("image", "layer", "found", "digest"), rows))
-    for name, layers in found.items():
-        wrong = [layer.name for layer in layers if not layer.is_right]
+        options.print_rows(("image", "layer", "found", "digest"), rows)
+    wrong = {name: [layer.name for layer in layers if not layer.is_right] for name, layers in found.items()}
+    for name, names in wrong.items():
         print_status(
-            f"{name}: not what its lock gives: {', '.join(wrong)}" if wrong else f"{name}: exactly its lock"
+            f"{name}: " + (f"not what its lock gives: {', '.join(names)}" if names else "exactly its lock")
         )
-    every = [layer.is_right for layers in found.values() for layer in layers]
-    return EXIT_OK if all(every) else EXIT_FAILED
+    return EXIT_FAILED if any(wrong.values()) else EXIT_OK
 
 
 class RefusedDocument(TypedDict):
@@ -139,12 +131,10 @@ class VerificationDocument(TypedDict):
 
     registry: Annotated[str, "The registry and name."]
     images: Annotated[
-        dict[str, str],
-        "The digest of each image that was verified, by the name that was asked for.",
+        dict[str, str], "The digest of each image that was verified, by the name that was asked for."
     ]
     certificates: Annotated[
-        list[dict[str, object]],
-        "The certificates that count; the fields of each are below.",
+        list[dict[str, object]], "The certificates that count; the fields of each are below."
     ]
     failures: Annotated[
         list[dict[str, object]],
@@ -153,25 +143,7 @@ class VerificationDocument(TypedDict):
     refused: Annotated[list[RefusedDocument], "What does not count; the fields of each are below."]
 
 
-def _document(repository: str, digests: dict[str, str], found: dict[str, Verified]) -> VerificationDocument:
-    return {
-        "registry": repository,
-        "images": digests,
-        "certificates": encode(
-            [certificate for verified in found.values() for certificate in verified.certificates]
-        ),
-        "failures": encode([failure for verified in found.values() for failure in verified.failures]),
-        "refused": [
-            {"image": name, "what": refused.what, "why": refused.why}
-            for name, verified in found.items()
-            for refused in verified.refused
-        ],
-    }
-
-
 def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
-    from ..reports.terminal import rows_table, show
-
     rows = []
     for name, verified in found.items():
         statements: list[tuple[Certificate | Failure, str]] = []
@@ -187,7 +159,7 @@ def _show(digests: dict[str, str], found: dict[str, Verified]) -> None:
         if not verified.certificates:
             rows.append((name, "no valid certificate", "", "", "", ""))
     if found:
-        show(rows_table(("image", "host class", "driver", "GPU", "measured", "checks"), rows))
+        options.print_rows(("image", "host class", "driver", "GPU", "measured", "checks"), rows)
     for name, verified in found.items():
         for certificate in verified.certificates:
             for limit in certificate.limits:
@@ -209,45 +181,37 @@ def trust_command() -> None:
 
 
 @trust_command.command("export")
-@click.option(
-    "--format",
+@option(
+    "--format cosign|jq|policy-controller|kyverno|connaisseur",
     "format_",
-    type=click.Choice(("cosign", "jq", "policy-controller", "kyverno", "connaisseur")),
     required=True,
     callback=_check_policy_format,
     help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
     " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
     " error that says why Connaisseur can't enforce a certificate.",
 )
-@click.option(
-    "--driver",
+@option(
+    "--driver BRANCH...",
     "drivers",
-    multiple=True,
     required=True,
-    metavar="BRANCH",
     help="A driver of the cluster's nodes: a branch such as 580, or a release; repeatable.",
 )
-@click.option(
-    "--gpu",
+@option(
+    "--gpu MODEL...",
     "gpus",
-    multiple=True,
     required=True,
-    metavar="MODEL",
     help="A GPU of the cluster's nodes: h100, 'RTX 4090', or a compute capability such as 9.0; repeatable.",
 )
-@click.option(
-    "--max-age",
-    callback=parse_age,
-    metavar="AGE",
+@option(
+    "--max-age AGE",
+    callback=options.parse_age,
     help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
 )
-@registry_option
+@options.registry
 @flag(
     "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
 )
-@matrix_option
-@trust_file_option
-@verbose_option
+@options.project("trust")
 def export_command(
     format_: str,
     drivers: tuple[str, ...],
@@ -255,9 +219,8 @@ def export_command(
     max_age: timedelta | None,
     repository: str | None,
     fixtures: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
-) -> int:
+    project: Project,
+) -> None:
     """Write a policy that accepts only images with a good certificate for a cluster.
 
     The certificate must be signed by the key or the identity under `release` in the trust file, cover a
@@ -266,9 +229,8 @@ def export_command(
     The policy contains only public keys.
     """
     from ..certify.policies import demands, policy
-    from ..certify.trust import read_trust_file
 
-    trust = read_trust_file(trust_path_for(matrix_path, trust_path))
+    trust = project.read_trust()
     wanted = demands(trust, drivers, gpus, max_age, fixtures=fixtures)
     place = Repository.parse(repository) if repository else None
     click.echo(policy(format_, wanted, place), nl=False)
@@ -282,29 +244,19 @@ def export_command(
             f"Warning: {_TOOLS[format_]} may reject every statement that is signed with a key and is not in a"
             " transparency log. Test the policy with a certified image first, or sign as an identity."
         )
-    return EXIT_OK
 
 
 _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.19"}
 
 
 @click.command("promote", cls=Command)
-@certificate_options(bundles=False)
-@matrix_option
+@options.certificates(bundles=False)
+@options.project()
 @name_option
 @flag("--dry-run", help="Show what would move, and move nothing.")
-@format_option("text", "json")
-@verbose_option
+@options.formats("text", "json")
 def promote_command(
-    registry: Registry,
-    trust: Trust,
-    max_age: timedelta | None,
-    accept_expired: bool,
-    matrix_path: Path,
-    trust_path: Path | None,
-    additions: str | None,
-    dry_run: bool,
-    format_: str,
+    registry: Registry, terms: Terms, project: Project, additions: str | None, dry_run: bool, format_: str
 ) -> int:
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 
@@ -313,10 +265,9 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.trust import read_trust_file
     from ..certify.verify import Rules, promote
 
-    rules = Rules(trust, read_trust_file(trust_path_for(matrix_path, trust_path)), max_age, accept_expired)
+    rules = Rules(terms, project.read_trust())
     result = promote(
         registry,
         rules,

@@ -134,7 +134,7 @@ def names_of(records: Iterable[Record], known: Collection[str]) -> set[str]:
     for record in records:
         # `image@host` looks like a user at a host.
         document = record.document() | {"cell": None}
-        found.update(name for text in dict.fromkeys(_texts(document)) for name in names(text))
+        found.update(name for text in dict.fromkeys(texts_in(document)) for name in names(text))
     return found - set(known)
 
 
@@ -231,16 +231,16 @@ def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[Any]:
             )
 
 
-def _texts(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield every text in parsed JSON, also the names of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
         for pair in value.items():
-            yield from _texts(pair)
+            yield from texts_in(pair)
     elif isinstance(value, list | tuple):
         for entry in value:
-            yield from _texts(entry)
+            yield from texts_in(entry)
 
 
 # The catalogue of the diagnosis as rows: messages, the causes that they show, and the fixes.

@@ -17,13 +17,12 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from enum import Enum
 from itertools import product
 
 import pynvml
 
-from ..certify.trust import Trust
+from ..certify.trust import Terms
 from ..certify.verify import certificates
 from ..compat import gpus, policies
 from ..compat.drivers import parse_release
@@ -36,7 +35,7 @@ from ..model.prediction import Limit, Outcome
 from ..model.record import REHEARSAL, Certificate, Failure
 from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..registry.client import Registry
-from ..registry.names import identifier_of, name_of
+from ..registry.names import Wanted, identifier_of, name_of
 from ..system.pools import map_in_threads
 from ..versions import ComputeCapability, DriverRelease, is_release_of, version_or_oldest
 
@@ -307,28 +306,12 @@ def _spec(image: TaggedImage) -> ImageSpec:
 _AT_ONCE = 4
 
 
-@dataclass(frozen=True)
-class Terms:
-    """The conditions that a certificate must meet.
+def tagged_images(registry: Registry, wanted: Wanted) -> list[TaggedImage]:
+    """Return the images of a registry with these versions and additions, best first.
 
-    trust: whose certificates count. max_age: the oldest measurement to accept. accept_expired: accept
-    expired certificates. now: None for the current time.
-    """
-
-    trust: Trust
-    max_age: timedelta | None = None
-    accept_expired: bool = False
-    now: datetime | None = None
-
-
-def tagged_images(
-    registry: Registry, tensorflow: str | None, python: str | None, additions: str | None = None
-) -> list[TaggedImage]:
-    """Return the images of a registry with this TensorFlow and Python, best first.
-
-    additions: the name of what was added to them; None for images to which nothing was added.
     Raises MissingError if the registry has no images, InputError if it only has others.
     """
+    tensorflow, python, additions = wanted.tensorflow, wanted.python, wanted.additions
     tags = registry.tags()
     found = [image for tag in tags if (image := TaggedImage.of_tag(tag))]
     if not found:
@@ -356,15 +339,15 @@ def tagged_images(
             if names
             else "it has only images without additions; leave out --name",
         )
-    wanted = [image for image in alike if image.is_of(tensorflow, python)]
-    if not wanted:
+    fitting = [image for image in alike if image.is_of(tensorflow, python)]
+    if not fitting:
         asked = [f"TensorFlow {tensorflow}"] * bool(tensorflow) + [f"Python {python}"] * bool(python)
         there = sorted({f"{image.tensorflow} with {image.python}" for image in alike})
         raise InputError(
             f"{registry.repository} has no image with {' and '.join(asked)}",
             hint=f"it has TensorFlow and Python {', '.join(there)}",
         )
-    return sorted(wanted, key=lambda image: image.preference, reverse=True)
+    return sorted(fitting, key=lambda image: image.preference, reverse=True)
 
 
 def without_certificates(registry: Registry) -> str:
@@ -398,10 +381,7 @@ def inspect_digest(registry: Registry, image: TaggedImage, digest: str, terms: T
     try:
         if registry.manifest(digest) is None:
             return Candidate(image, None, (), (f"the registry does not have {digest}",))
-        verified = certificates(
-            registry, digest, terms.trust,
-            max_age=terms.max_age, accept_expired=terms.accept_expired, now=terms.now,
-        )  # fmt: skip
+        verified = certificates(registry, digest, terms)
     except MissingError:
         raise
     except ValidatorError as error:

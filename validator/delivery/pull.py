@@ -12,6 +12,7 @@ from typing import Any
 import requests
 from docker.errors import DockerException, ImageNotFound
 
+from ..certify.trust import Terms
 from ..certify.verify import ALIAS
 from ..engines.docker import endpoint
 from ..engines.docker.endpoint import Reached, engine_gone
@@ -22,10 +23,10 @@ from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT, LABEL_SPEC
 from ..registry.client import Registry
-from ..registry.names import LATEST, tag_named, tag_of
+from ..registry.names import LATEST, Wanted, tag_named, tag_of
 from ..system import processes
 from . import choose
-from .choose import Candidate, Host, Standing, TaggedImage, Terms
+from .choose import Candidate, Host, Standing, TaggedImage
 from .start import Image, Place
 
 Tell = Callable[[str], None]
@@ -46,18 +47,9 @@ class SelectedImage:
     certificates: tuple[Certificate, ...]
 
 
-def select_best(
-    registry: Registry,
-    host: Host,
-    terms: Terms,
-    tensorflow: str | None,
-    python: str | None,
-    tell: Tell,
-    additions: str | None = None,
-) -> SelectedImage:
+def select_best(registry: Registry, host: Host, terms: Terms, wanted: Wanted, tell: Tell) -> SelectedImage:
     """Return the best image that is certified for the host, as `recommend` orders them.
 
-    additions: the name of what was added to it; None for images to which nothing was added.
     tell: called with the reason why each better one is rejected.
 
     Raises NotCertified if there is none, InputError if none has this TensorFlow and Python, MissingError if
@@ -67,7 +59,7 @@ def select_best(
     limited: Candidate | None = None
     # True also if a certificate does not count, or if nobody looked because the image can't run here.
     certified = False
-    for image in choose.tagged_images(registry, tensorflow, python, additions):
+    for image in choose.tagged_images(registry, wanted):
         if limited is not None and image.kind != limited.image.kind:
             break
         # No certificate makes these fit. Where CUDA or cuDNN float, only a certificate has their versions.
@@ -130,18 +122,15 @@ def select(
     registry: Registry,
     host: Host,
     terms: Terms,
-    image: str | None,
-    tensorflow: str | None,
-    python: str | None,
-    additions: str | None,
+    wanted: Wanted,
     tell: Tell,
 ) -> SelectedImage:
     """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
-    if image:
-        selected = select_named(registry, host, terms, image, tell)
+    if wanted.image:
+        selected = select_named(registry, host, terms, wanted.image, tell)
     else:
-        selected = select_best(registry, host, terms, tensorflow, python, tell, additions)
+        selected = select_best(registry, host, terms, wanted, tell)
     for certificate in selected.certificates:
         measured = choose.measured_on(certificate)
         tell(f"{selected.image}: measured on {measured}, signed by {certificate.signer}")

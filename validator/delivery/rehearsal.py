@@ -27,7 +27,7 @@ from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.machine import IssuedChallenges
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
-from ..certify.trust import Trust, TrustFile
+from ..certify.trust import Terms, Trust, TrustFile
 from ..certify.verify import Rules, certificates, promote
 from ..errors import MissingError, ValidatorError
 from ..model import codec
@@ -36,7 +36,7 @@ from ..model.record import REHEARSAL, Origin, Record
 from ..registry.client import Registry
 from ..registry.names import tag_of
 from ..system import processes, runs
-from .choose import Host, Standing, TaggedImage, Terms, recommend
+from .choose import Host, Standing, TaggedImage, recommend
 from .pull import Engine, NotCertified, SelectedImage, local_ids, select_named
 
 PROGRAM = "docker-registry"
@@ -223,7 +223,7 @@ def _certify(stage: Stage, image: Rehearsed) -> Step:
 
 
 def _verify(stage: Stage, image: Rehearsed) -> Step:
-    found = certificates(stage.registry, image.digest, stage.trust, accept_expired=True)
+    found = certificates(stage.registry, image.digest, stage.terms)
     if found.certificates or found.failures:
         raise Accepted("verify", image.digest)
     why = "; ".join(dict.fromkeys(refused.why for refused in found.refused))
@@ -233,7 +233,7 @@ def _verify(stage: Stage, image: Rehearsed) -> Step:
 
 
 def _promote(stage: Stage, best: Rehearsed) -> Step:
-    rules = Rules(stage.trust, stage.parties, accept_expired=True)
+    rules = Rules(stage.terms, stage.parties)
     # Nothing moves even if something is wrong: the repository may be one that people pull from.
     moves = promote(stage.registry, rules, dry_run=True)
     if accepted := [move.alias for move in moves if move.moves]:

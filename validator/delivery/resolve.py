@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ..certify.trust import Terms
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..model.spec import LABEL_SPEC, image_reference
 from ..registry.client import Registry
 from ..registry.layout import named_in_layout
-from ..registry.names import Repository, is_digest, is_tag, tag_named
+from ..registry.names import Repository, Wanted, is_digest, is_tag, tag_named
 from . import choose
-from .choose import Candidate, Host, Standing, TaggedImage, Terms
+from .choose import Candidate, Host, Standing, TaggedImage
 from .pull import (
     Engine,
     LocalImage,
@@ -70,15 +71,11 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
     """
     selected: SelectedImage | None = None
     known: Host | None
-    wanted = request.wanted
     if request.registry is not None and request.terms is not None and not request.uncertified:
         known = host()
         assert known is not None
         devices = _devices(request.devices, engine)
-        selected = select(
-            request.registry, known, request.terms, wanted.image, wanted.tensorflow, wanted.python,
-            wanted.additions, tell,
-        )  # fmt: skip
+        selected = select(request.registry, known, request.terms, request.wanted, tell)
         image = start_image(request.registry, selected)
     else:
         image, known = _find(request, engine, host, tell)
@@ -122,20 +119,6 @@ _NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: the imag
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
 #: How an image in an OCI layout is named, as skopeo and Podman do.
 _LAYOUT = "oci:"
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The user's request. image: a tag or digest, a whole reference, or a name in the local engine.
-
-    gpu: True if the user named a GPU, so that only an image that can use it will do, unless `image` is given.
-    """
-
-    image: str | None
-    tensorflow: str | None
-    python: str | None
-    additions: str | None
-    gpu: bool = False
 
 
 def split_reference(text: str) -> tuple[Repository, str] | None:
@@ -202,7 +185,7 @@ def _best(
     registry: Registry, wanted: Wanted, find_host: FindHost, terms: Terms | None, tell: Tell
 ) -> tuple[Image, Host | None]:
     """Return the best image for the host: a certified one, or else one that is predicted to work."""
-    images = choose.tagged_images(registry, wanted.tensorflow, wanted.python, wanted.additions)
+    images = choose.tagged_images(registry, wanted)
     without_cuda = [image for image in images if image.cuda is None]
     needs_host = wanted.gpu or len(without_cuda) < len(images)
     if not needs_host or (host := find_host()) is None:

@@ -6,8 +6,8 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, TypedDict
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import msgspec
 
@@ -290,58 +290,40 @@ def _is_of_another_class(outside: Outside | Unread, host: HostClass) -> bool:
     return any(model_of(name) != slug(host.gpu) for name in names)
 
 
-class CellResultDocument(TypedDict):
-    """The outcome of one cell as JSON."""
+@dataclass(frozen=True)
+class CellResult:
+    """The outcome of one cell, or of an image that was not built.
+
+    record_id: of its record, or "". failed: the cell failed, or the image failed or was refused.
+    """
 
     cell: Annotated[
-        str | None,
-        "The cell; null for an image that could not be built or is not in the registry.",
+        str | None, "The cell; null for an image that could not be built or is not in the registry."
     ]
     image: Annotated[str, "The identifier of the image spec."]
     host_class: Annotated[str | None, "The host class; null like `cell`."]
     status: Annotated[
-        str,
-        "`measured`, `unchanged`, `lost`, `missing` or `cancelled`; for an image, its own status.",
+        str, "`measured`, `unchanged`, `lost`, `missing` or `cancelled`; for an image, its own status."
     ]
-    detail: Annotated[str, "Why, if there is no record."]
-    attempts: Annotated[int, "How often the cell was tried in this run."]
-    published: Annotated[dict[str, object] | None, "The image in the registry, as above."]
+    detail: Annotated[str, "Why, if there is no record."] = ""
+    attempts: Annotated[int, "How often the cell was tried in this run."] = 0
+    published: Annotated[PublishedImage | None, "The image in the registry, as above."] = None
     record: Annotated[
-        Mapping[str, Any] | None,
+        Record | None,
         "The [record](#a-record-records-show---json-one-on-each-line-of-records-export), or null.",
-    ]
-
-
-@dataclass(frozen=True)
-class CellResult:
-    """The outcome of one cell.
-
-    status: `measured`, `unchanged`, `lost`, `missing` or `cancelled`. record_id: of its record, or "".
-    failed: the record says that the cell failed.
-    """
-
-    cell: str
-    image: str
-    host_class: str
-    status: str
-    detail: str = ""
+    ] = None
     record_id: str = ""
-    published: PublishedImage | None = None
     failed: bool = False
-    attempts: int = 0
 
-    def as_json(self, record: Mapping[str, Any] | None) -> CellResultDocument:
+    def record_in(self, store: Store) -> Record | None:
+        return self.record or (store.get(self.record_id) if self.record_id else None)
+
+    def as_json(self, store: Store) -> dict[str, Any]:
         """Return the result with its record's document."""
-        return {
-            "cell": self.cell,
-            "image": self.image,
-            "host_class": self.host_class,
-            "status": self.status,
-            "detail": self.detail,
-            "attempts": self.attempts,
-            "published": codec.encode(self.published),
-            "record": record,
-        }
+        record = self.record_in(store)
+        shown = codec.encode(replace(self, record=None))
+        del shown["record_id"], shown["failed"]
+        return {**shown, "record": record.document() if record else None}
 
 
 def results_of(

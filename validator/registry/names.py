@@ -20,6 +20,22 @@ _LONGEST = 255
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """The image that a user wants: the best one with these versions and additions, or the one that is named.
+
+    image: a tag or digest, a whole reference, or a name in the local engine. additions: None for an image
+    without any. gpu: True if the user named a GPU, so that only an image that can use it will do, unless
+    `image` is given.
+    """
+
+    tensorflow: str | None = None
+    python: str | None = None
+    additions: str | None = None
+    image: str | None = None
+    gpu: bool = False
+
+
+@dataclass(frozen=True)
 class Repository:
     """A repository of a registry: `ghcr.io/team/tensorflow`. host: with its port, if any."""
 

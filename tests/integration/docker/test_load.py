@@ -24,7 +24,7 @@ from validator.assemble.image import assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.wheel_layers import plan_image
-from validator.cli.building import say_next_steps
+from validator.cli.progress import say_next_steps
 from validator.engines.docker import containers
 from validator.engines.docker import load as load_module
 from validator.engines.docker.endpoint import Endpoint, connect

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.cli import rehearse
+from validator.cli import building
 from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
@@ -76,7 +76,7 @@ def place(tmp_path: Path, index: Index, endpoint: Endpoint, monkeypatch: pytest.
     monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("VALIDATOR_CACHE", str(cache))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(rehearse, "host_sources", lambda: PackageSources(index_url=index.url))
+    monkeypatch.setattr(building, "host_sources", lambda: PackageSources(index_url=index.url))
     monkeypatch.chdir(project)
     return project
 
