@@ -98,19 +98,20 @@ class Site:
     def received(self) -> Path:
         return self.place / "bundle" / "received"
 
-    def run(self, *words: object) -> int:
-        """Run a command there."""
+    def run(self, *words: object, state: str = "state") -> int:
+        """Run a command there. state: the directory with the challenges."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.place)
-            patch.setenv("XDG_STATE_HOME", str(self.place / "state"))
+            patch.setenv("XDG_STATE_HOME", str(self.place / state))
             patch.setenv("COSIGN_PASSWORD", PASSWORD)
             return cli.run([str(word) for word in words])
 
     def certify(self, measured: Path, store: str) -> int:
-        """Import what was measured into a new store, and certify it."""
+        """Import what was measured into a new store, and certify it: nobody has used the challenge before."""
+        shutil.copytree(self.place / "state", self.place / f"{store}-state")
         assert self.run("records", "import", measured, "--store", store) == 0
         where = ("--registry", self.registry.repository, "--signing-key", self.signer.key)
-        return self.run("certify", *where, "--store", store)
+        return self.run("certify", *where, "--store", store, state=f"{store}-state")
 
     def records(self, store: str) -> Any:
         done = subprocess.run(
