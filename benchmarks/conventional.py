@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from benchmarks.places import prune, removed
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.locks import lock_files
 from validator.model.spec import Lock, Wheel
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 
 _POLL_S = 0.2
 

@@ -29,8 +29,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose
 from validator.compat.releases import release
-from validator.engines.docker.endpoint import connect
-from validator.engines.docker.engine import BaseContainer
+from validator.engines.docker import BaseContainer
+from validator.engines.endpoint import connect
 from validator.errors import MissingError
 from validator.locks import lock_files
 from validator.model.spec import AS_BUILT, ImageSpec, Lock, Variant

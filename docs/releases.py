@@ -11,8 +11,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from validator.compat import drivers
-from validator.compat.gpus import gpu, gpu_names
+from validator.compat import hardware
+from validator.compat.hardware import gpu, gpu_names
 from validator.compat.policies import choose
 from validator.compat.predict import GpuSupport, ImageSupport, image_support
 from validator.compat.releases import Release, releases
@@ -76,7 +76,7 @@ the newer ones. This page is generated from `validator/compat/data/` when the si
 def text() -> str:
     """Return the page, with the drivers for the newest releases."""
     known = _known()
-    newest = max(branch.number for branch in drivers.branches())
+    newest = max(branch.number for branch in hardware.branches())
     parts = [_HEAD, *map(_needs, known), _GPUS, *_models(), _DRIVERS.format(newest=newest)]
     return "".join([*parts, *_table(known[:_COLUMNS])])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.configuration import tables
-from validator.compat import drivers
+from validator.compat import hardware
 from validator.model.prediction import Outcome
 from validator.resources import images_directory
 from validator.versions import CudaVersion, DriverRelease
@@ -113,7 +113,7 @@ RELEASES = [
 @pytest.mark.parametrize("release", RELEASES)
 def test_the_check_agrees_with_the_rules_for_every_branch(host: Host, release: str, major: int) -> None:
     toolkit = CudaVersion(major, 0)
-    predicted = drivers.runs_toolkit(toolkit, DriverRelease.parse(release), None)
+    predicted = hardware.runs_toolkit(toolkit, DriverRelease.parse(release), None)
     started = host.kernel(release).device().start(NVIDIA_REQUIRE_CUDA=f"cuda>={toolkit}")
     if release.startswith("418"):
         # It is older than every branch in the tables, so its CUDA version is unknown, and unknown properties

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.trust import is_empty, read_trust_file
+from validator.certify.trust_file import is_empty, read_trust_file
 from validator.errors import InputError
 
 IDENTITY = "https://github.com/ann/images/.github/workflows/build.yml@refs/heads/main"

@@ -11,7 +11,7 @@ import pytest
 
 from validator.__main__ import main
 from validator.certify import signatures
-from validator.certify.trust import read_trust_file
+from validator.certify.trust_file import read_trust_file
 from validator.errors import InputError
 from validator.registry.client import Registry
 from validator.system.files import read_file, read_text

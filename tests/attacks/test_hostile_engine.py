@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import docker
 import pytest
 
-from validator.engines.docker import endpoint
+from validator.engines import endpoint
 from validator.errors import MissingError
 
 from .test_hostile_http import Server, endless, running

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 from uv import find_uv_bin
 
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import ProbeRequest
 from validator.engines.venv import VenvEngine
 from validator.errors import InputError, MissingError
@@ -119,8 +119,8 @@ def containers_of(endpoint: Endpoint, run: str) -> list[str]:
 PROBE_IMAGE = """
 import sys
 from validator.engines.protocol import ProbeRequest
-from validator.engines.docker.engine import DockerEngine
-from validator.engines.docker.endpoint import connect
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import connect
 from validator.system import runs
 from validator.system.files import machine_directory
 engine = DockerEngine(connect())
@@ -176,8 +176,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def fresh_run(endpoint: Endpoint) -> None:
     """Start the next run with this engine. (This process has a run already, so it takes another one.)"""
     program = (
-        "from validator.engines.docker.engine import DockerEngine\n"
-        "from validator.engines.docker.endpoint import connect\n"
+        "from validator.engines.docker import DockerEngine\n"
+        "from validator.engines.endpoint import connect\n"
         "DockerEngine(connect())"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
@@ -345,8 +345,8 @@ def test_the_credentials_of_the_index_are_in_no_file(
 #: Installs a package of the distribution in an image.
 INSTALL = """
 import sys
-from validator.engines.docker.endpoint import connect
-from validator.engines.docker.engine import EngineImages
+from validator.engines.endpoint import connect
+from validator.engines.docker import EngineImages
 EngineImages(connect()).with_system_packages(sys.argv[1], [sys.argv[2]], lambda _: None)
 """
 

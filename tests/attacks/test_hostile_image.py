@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory

@@ -20,7 +20,7 @@ from validator import cli
 from validator.errors import InputError
 from validator.model.report import read_report
 from validator.records.store import Store
-from validator.reports.junit import junit
+from validator.reports.overview import junit
 
 from ..corpus.reader import REPORTS
 from ..laws import subjects_to_try

@@ -15,11 +15,11 @@ import pytest
 
 from validator.certify import signatures
 from validator.certify.acceptance import NotCertifiable, accepted
-from validator.certify.machine import revoke
 from validator.certify.provenance import PREDICATE as PROVENANCE
 from validator.certify.provenance import Refusal, provenance_of
 from validator.certify.statement import PREDICATE as CERTIFICATE
-from validator.certify.trust import Terms, Trust, TrustFile, read_trust_file
+from validator.certify.trust import Terms, Trust, TrustFile
+from validator.certify.trust_file import read_trust_file, revoke
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp

@@ -14,9 +14,20 @@ from typing import Any
 import msgspec
 
 from validator.certify.acceptance import Certifier, Issued, certify
-from validator.certify.machine import Challenge, IssuedChallenges, Ledger, entry_line, new_challenge
 from validator.certify.signatures import Signer
-from validator.certify.trust import THROW_AWAY, Party, Signatory, Trust, TrustFile, read_key
+from validator.certify.trust import (
+    THROW_AWAY,
+    Challenge,
+    IssuedChallenges,
+    Ledger,
+    Party,
+    Signatory,
+    Trust,
+    TrustFile,
+    new_challenge,
+    read_key,
+)
+from validator.certify.trust_file import entry_line
 from validator.model.codec import now_utc, parse_timestamp
 from validator.model.measurement import GpuIdentity, Measurement, Outside, report_digest, statement_of
 from validator.model.record import Record, read_record

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from validator.certify.machine import LIFETIME, Challenges, Ledger, new_challenge, read_challenges
+from validator.certify.trust import LIFETIME, Challenges, Ledger, new_challenge, read_challenges
 from validator.errors import InputError, MissingError
 
 NOW = datetime(2026, 11, 22, 1, 17, tzinfo=timezone.utc)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key, own_signer
 from validator.certify.signatures import Signer
-from validator.certify.trust import Terms, Trust, read_trust_file
+from validator.certify.trust import Terms, Trust
+from validator.certify.trust_file import BUILDERS, RUNNERS, add, make_own_key, own_signer, read_trust_file
 from validator.certify.verify import certificates
 from validator.cli import building
 from validator.engines.protocol import Built, ProbeRequest, probe_version

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.machine import BUILDERS, RUNNERS, make_own_key, own_signer, public_key_of
 from validator.certify.trust import Signatory
+from validator.certify.trust_file import BUILDERS, RUNNERS, make_own_key, own_signer, public_key_of
 from validator.errors import InputError, MissingError
 
 

@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.machine import (
+from validator.certify.trust import Party, Signatory, TrustFile
+from validator.certify.trust_file import (
     BUILDERS,
     RUNNERS,
     add,
     entry_line,
     make_own_key,
     own_signer,
+    read_trust_file,
     register,
     revoke,
 )
-from validator.certify.trust import Party, Signatory, TrustFile, read_trust_file
 from validator.errors import InputError
 from validator.model.codec import now_utc
 

@@ -13,10 +13,10 @@ import pytest
 from validator.assemble import bootstrap
 from validator.certify import signatures
 from validator.certify import signatures as bundle_module
-from validator.certify.machine import entry_line
 from validator.certify.provenance import SBOM_PREDICATE, Refusal, attach_sbom, sbom_of
 from validator.certify.signatures import Signer
-from validator.certify.trust import Signatory, Trust, read_key, read_trust_file
+from validator.certify.trust import Signatory, Trust, read_key
+from validator.certify.trust_file import entry_line, read_trust_file
 from validator.errors import ValidatorError
 from validator.locks.lock_files import parse
 from validator.model.codec import now_utc

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.certify.machine import entry_line
-from validator.certify.trust import THROW_AWAY, Party, Signatory, TrustFile, read_trust_file
+from validator.certify.trust import THROW_AWAY, Party, Signatory, TrustFile
+from validator.certify.trust_file import entry_line, read_trust_file
 from validator.errors import InputError
 from validator.model.measurement import Source
 

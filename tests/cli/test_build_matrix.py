@@ -24,7 +24,7 @@ from validator.cli.planning import load_plan
 from validator.cli.predict import plan_command
 from validator.compat.policies import requirements
 from validator.delivery.choose import Host, parse_driver, parse_gpus
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from validator.certify.trust import read_trust_file
+from validator.certify.trust_file import read_trust_file
 from validator.cli import project
 from validator.delivery.choose import Gpu, Host
 from validator.errors import MissingError

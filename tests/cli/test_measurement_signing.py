@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.certify.machine import RUNNERS, Ledger, make_own_key
 from validator.certify.signatures import NotVerified, parse_bundle, verify
-from validator.certify.trust import read_trust_file
+from validator.certify.trust import Ledger
+from validator.certify.trust_file import RUNNERS, make_own_key, read_trust_file
 from validator.cli.signing import fleet_runner_of, runner_of
 from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of
 from validator.model.record import Verdict

@@ -80,7 +80,7 @@ def test_a_command_for_another_directory_has_the_full_path(start: Start) -> None
 
 @pytest.mark.parametrize(
     "text", [
-        "python -m validator.probe", "/opt/validator plan", ".venv/bin/validator plan", "validators plan",
+        "python -m validator.probe.cli", "/opt/validator plan", ".venv/bin/validator plan", "validators plan",
         "validator plans", "the validator", f"{ANYWHERE} plan",
     ],
 )  # fmt: skip

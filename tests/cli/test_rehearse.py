@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from validator.certify.signatures import Signer
-from validator.certify.trust import NAME
+from validator.certify.trust_file import NAME
 from validator.cli import building as rehearse
 from validator.cli.build_matrix import _NOT_REHEARSED, Request, build_matrix_command
 from validator.cli.options import Builder, Project

@@ -49,7 +49,7 @@ def test_an_image_of_the_local_engine_is_listed_from_what_its_labels_name(
     client = Mock()
     client.images.get = {"here:1": image}.get
     client.api.images.return_value = []
-    monkeypatch.setattr("validator.engines.docker.endpoint.reach", lambda: Mock(quick=client))
+    monkeypatch.setattr("validator.engines.endpoint.reach", lambda: Mock(quick=client))
     listed = run("sbom", "here:1")
     assert listed.stdout == run("sbom", name, "--base", "bootstrap").stdout != ""
     # Nobody knows what another build added, and the wheels of another lock are other wheels.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.compat import gpus, policies, releases
+from validator.compat import hardware, policies, releases
 from validator.model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant
 from validator.versions import ComputeCapability, DriverRelease
 
@@ -37,5 +37,5 @@ def host(gpu: str, driver: str, compat: str | None = None) -> HostClass:
     """A host class of a GPU model, or of a compute capability."""
     if gpu[0].isdigit():
         return HostClass("host", DriverRelease.parse(driver), ComputeCapability.parse(gpu), compat=compat)
-    model = gpus.gpu(gpu)
+    model = hardware.gpu(gpu)
     return HostClass("host", DriverRelease.parse(driver), model.compute_capability, model.name, compat=compat)

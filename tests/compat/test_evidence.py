@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from validator.compat import evidence, facts, gpus, judge
+from validator.compat import evidence, facts, hardware, judge
 from validator.compat.predict import host_of, predict, software_of
 from validator.model.prediction import (
     EAGER,
@@ -37,7 +37,7 @@ def cell(
 ) -> Cell:
     image = ImageSpec("2.21.0", python, Variant.GPU, Choice("as-built", "12.5"), Choice(cudnn, cudnn))
     release = DriverRelease.parse(driver)
-    return Cell(image, HostClass("host", release, gpus.gpu(gpu).compute_capability, gpu, **more))
+    return Cell(image, HostClass("host", release, hardware.gpu(gpu).compute_capability, gpu, **more))
 
 
 def shown(prediction: Prediction) -> list[str]:

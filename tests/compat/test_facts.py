@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from validator._vendor.packaging.specifiers import SpecifierSet
-from validator.compat import drivers, facts, gpus, kernels, known_issues, policies, releases
+from validator.compat import facts, hardware, kernels, known_issues, policies, releases
 from validator.versions import (
     ComputeCapability,
     CudaVersion,
@@ -126,13 +126,13 @@ def test_sources_are_sorted() -> None:
 
 
 def test_newer_branches_support_newer_cuda() -> None:
-    assert ordered([branch.cuda for branch in drivers.branches()])
+    assert ordered([branch.cuda for branch in hardware.branches()])
 
 
 def test_the_ptx_table_agrees_with_the_branch_table() -> None:
     for row in facts.rows("drivers", "ptx"):
         cuda = CudaVersion.parse(row["cuda"][0])
-        branch = drivers.branch_for(cuda)
+        branch = hardware.branch_for(cuda)
         if cuda.major < 11:
             # The table of older drivers has releases, and no branches.
             floor = releases.oldest_driver(cuda, windows=False)
@@ -147,7 +147,7 @@ def test_toolkit_drivers_belong_to_the_branch_that_introduced_their_cuda() -> No
     listed = [row for row in facts.rows("toolkits", "toolkits") if "driver" in row]
     assert len(listed) > 50
     for row in listed:
-        branch = drivers.branch_for(CudaVersion.parse(row["release"]))
+        branch = hardware.branch_for(CudaVersion.parse(row["release"]))
         assert branch is not None
         assert DriverRelease.parse(row["driver"]).branch == branch.number
 
@@ -179,7 +179,7 @@ def test_cudnn_lists_nothing_below_its_minimum() -> None:
 
 def test_every_forward_compatibility_package_has_a_branch() -> None:
     for row in facts.rows("forward", "packages"):
-        branch = drivers.branch_for(CudaVersion.parse(row["compat"]))
+        branch = hardware.branch_for(CudaVersion.parse(row["compat"]))
         assert branch is not None
         assert set(row["bases"].values()) <= {"compatible", "not-needed", "none"}
         assert all(
@@ -279,8 +279,8 @@ def test_known_combinations_explain_the_problem_and_the_fix() -> None:
 
 
 def test_gpu_kinds() -> None:
-    kinds = {gpus.CONSUMER, gpus.DATA_CENTER, gpus.EMBEDDED, gpus.PROFESSIONAL}
-    assert {gpu.kind for gpu in gpus.gpus()} == kinds
+    kinds = {hardware.CONSUMER, hardware.DATA_CENTER, hardware.EMBEDDED, hardware.PROFESSIONAL}
+    assert {gpu.kind for gpu in hardware.gpus()} == kinds
 
 
 def test_an_unverified_fact_never_decides() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.compat.facts import UnknownGpu
-from validator.compat.gpus import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL, gpu, gpus
+from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL, gpu, gpus
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from validator.compat import drivers
+from validator.compat import hardware
 from validator.compat.machine import judge_host
 from validator.compat.offers import offers, other_driver, outcome
 from validator.model.prediction import EAGER, Host, Outcome
@@ -38,7 +38,7 @@ def test_it_allows_a_newer_release_and_no_older_branch_allows_that(
 ) -> None:
     now = machine(gpu, driver, system)
     found = other_driver(now, None)
-    newer = [one.number for one in drivers.branches() if one.number > DriverRelease.parse(driver).branch]
+    newer = [one.number for one in hardware.branches() if one.number > DriverRelease.parse(driver).branch]
     best = max((newest(machine(gpu, str(number), system)) for number in newer), default=Version("0"))
     if found is None:
         assert newest(now) >= best

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from validator.compat import drivers, gpus
+from validator.compat import hardware
 from validator.compat.facts import UnknownRelease
 from validator.compat.judge import judge
 from validator.compat.policies import choose
@@ -420,11 +420,11 @@ def image(version: str) -> ImageSpec:
 def test_a_branch_is_listed_if_works_is_predicted(version: str) -> None:
     spec = image(version)
     for gpu in image_support(spec).gpus:
-        models: list[str | None] = [gpus.gpu(name).slug for name in (gpu.gpus[0], gpu.gpus[-1])]
+        models: list[str | None] = [hardware.gpu(name).slug for name in (gpu.gpus[0], gpu.gpus[-1])]
         if gpu.label == gpu.compute_capability:
             models.append(None)
         capability = ComputeCapability.parse(gpu.compute_capability)
-        for branch, model in itertools.product(drivers.branches(), models):
+        for branch, model in itertools.product(hardware.branches(), models):
             host = HostClass("any", DriverRelease.parse(str(branch.number)), capability, model)
             works = predict(Cell(spec, host)).outcome is Outcome.WORKS
             assert (branch.number in gpu.drivers) is works, model
@@ -451,7 +451,7 @@ def test_a_gpu_whose_last_driver_is_too_old_for_cuda_names_both() -> None:
 
 
 def test_spans_of_branches() -> None:
-    known = [branch.number for branch in drivers.branches()]
+    known = [branch.number for branch in hardware.branches()]
     assert driver_range(known[5:]) == f"R{known[5]} or newer"
     assert driver_range(known[5:8]) == f"R{known[5]} to R{known[7]}"
     assert driver_range(known[5:6]) == f"R{known[5]}"

@@ -9,15 +9,15 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from validator._vendor.packaging.version import Version
-from validator.compat import drivers, facts, gpus, policies
+from validator.compat import facts, hardware, policies
 from validator.compat.predict import predict
 from validator.compat.releases import Release, releases
 from validator.model.prediction import Outcome, Prediction
 from validator.model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant
 from validator.versions import ComputeCapability, DriverRelease
 
-BRANCHES = (440, *(branch.number for branch in drivers.branches()), 700)
-CAPABILITIES = sorted({gpu.compute_capability for gpu in gpus.gpus()} | {ComputeCapability(8, 7)})
+BRANCHES = (440, *(branch.number for branch in hardware.branches()), 700)
+CAPABILITIES = sorted({gpu.compute_capability for gpu in hardware.gpus()} | {ComputeCapability(8, 7)})
 COMPATS = (None, *(row["compat"] for row in facts.rows("forward", "packages")), "12.7", "14.0")
 
 points = st.tuples(st.sampled_from(BRANCHES), st.integers(0, 300), st.integers(0, 99)).map(
@@ -48,7 +48,7 @@ hosts = st.builds(
     identifier=st.just("host"),
     driver=drivers_of_any_kind,
     compute_capability=st.sampled_from(CAPABILITIES),
-    gpu=st.sampled_from([None, "no such card", *(gpu.name for gpu in gpus.gpus())]),
+    gpu=st.sampled_from([None, "no such card", *(gpu.name for gpu in hardware.gpus())]),
     compat=st.sampled_from(COMPATS),
 )
 cells = st.builds(Cell, st.sampled_from(IMAGES), hosts)
@@ -100,7 +100,7 @@ def test_a_newer_branch_breaks_only_retired_gpus(
     older, newer = sorted((one, other))
     before = predict(Cell(image, HostClass("host", older, capability)))
     after = predict(Cell(image, HostClass("host", newer, capability)))
-    if drivers.branch_of(newer.branch) is None:
+    if hardware.branch_of(newer.branch) is None:
         assert after.outcome is not Outcome.WORKS
     elif before.outcome is Outcome.WORKS and after.outcome is not Outcome.WORKS:
         assert after.reasons[0].fact.startswith("last-branch-")

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from validator.cli.predict import predict_command
-from validator.compat import evidence, facts, gpus, judge
+from validator.compat import evidence, facts, hardware, judge
 from validator.compat.facts import UnknownGpu
 from validator.errors import ValidatorError
 from validator.model.prediction import MODES
@@ -48,9 +48,9 @@ def ask(row: Mapping[str, Any], instead: Mapping[str, str] | None = None) -> Any
 
 def _known_gpu(row: Mapping[str, Any]) -> str:
     try:
-        gpus.gpu(row["gpu"])
+        hardware.gpu(row["gpu"])
     except UnknownGpu as error:
-        assert str(gpus.gpu(error.nearest[0]).compute_capability) == row["compute_capability"]
+        assert str(hardware.gpu(error.nearest[0]).compute_capability) == row["compute_capability"]
         return error.nearest[0]
     return str(row["gpu"])
 
@@ -127,4 +127,4 @@ def test_the_data_are_ones_that_can_be_shown() -> None:
         assert set(row.get("assumed", ())) <= set(OPTIONS) & set(row)
         assert ("instead" in row) <= ("explained" in row)
         if "gpu" in row and "compute_capability" not in row:
-            assert gpus.is_known(row["gpu"]), row["gpu"]
+            assert hardware.is_known(row["gpu"]), row["gpu"]

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from validator.compat import drivers, facts, kernels, known_issues, releases
-from validator.compat.drivers import user_driver
-from validator.compat.gpus import CONSUMER, DATA_CENTER
+from validator.compat import facts, hardware, kernels, known_issues, releases
+from validator.compat.hardware import CONSUMER, DATA_CENTER, user_driver
 from validator.compat.kernels import Kernels, fit
 from validator.compat.releases import Build, KernelGroup, Target
 from validator.conditions import ConditionError
@@ -158,7 +157,7 @@ def test_an_isa_in_no_table_leaves_the_outcome_unknown() -> None:
     ],
 )
 def test_gpus_that_a_driver_supports(branch: int, capability: str, fact: str | None) -> None:
-    reasons = drivers.knows_gpu(branch, branch, ComputeCapability.parse(capability))
+    reasons = hardware.knows_gpu(branch, branch, ComputeCapability.parse(capability))
     assert [reason.fact for reason in reasons if not reason.advisory] == ([fact] if fact else [])
 
 
@@ -177,14 +176,14 @@ def test_gpus_that_a_driver_supports(branch: int, capability: str, fact: str | N
     ],
 )
 def test_toolkits(toolkit: str, driver: str, outcome: Outcome, fact: str) -> None:
-    reason = drivers.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
+    reason = hardware.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
     assert (reason.outcome, reason.fact) == (outcome, fact)
 
 
 def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
     old, driver = CudaVersion(12, 9), DriverRelease(570)
-    assert drivers.runs_toolkit(CudaVersion(13, 0), driver, old).outcome is FAILS
-    assert drivers.runs_toolkit(CudaVersion(12, 5), driver, old).outcome is WORKS
+    assert hardware.runs_toolkit(CudaVersion(13, 0), driver, old).outcome is FAILS
+    assert hardware.runs_toolkit(CudaVersion(12, 5), driver, old).outcome is WORKS
 
 
 @pytest.mark.parametrize(
@@ -203,14 +202,14 @@ def test_a_package_of_an_older_major_version_runs_nothing_newer() -> None:
     ],
 )
 def test_the_branch_of_a_number(number: int, branch: int | None) -> None:
-    found = drivers.branch_of(number)
+    found = hardware.branch_of(number)
     assert (found and found.number) == branch
 
 
 @pytest.mark.parametrize("driver", ["999.10", "630.10", "700", "605"])
 @pytest.mark.parametrize("toolkit", ["11.8", "12.5", "13.0"])
 def test_a_driver_in_no_table_is_not_judged(driver: str, toolkit: str) -> None:
-    reason = drivers.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
+    reason = hardware.runs_toolkit(CudaVersion.parse(toolkit), DriverRelease.parse(driver), None)
     assert reason.outcome is UNKNOWN
     assert f"which CUDA versions and GPUs driver {driver} supports" in reason.text
 
@@ -232,7 +231,7 @@ def test_a_driver_in_no_table_is_not_judged(driver: str, toolkit: str) -> None:
     ],
 )
 def test_the_end_of_a_branch(branch: int, month: str, text: str | None) -> None:
-    remark = drivers.ended(branch, datetime.date.fromisoformat(f"{month}-15"))
+    remark = hardware.ended(branch, datetime.date.fromisoformat(f"{month}-15"))
     assert (remark is None) == (text is None)
     if remark is not None:
         assert text in remark.text  # type: ignore[operator]
@@ -240,12 +239,12 @@ def test_the_end_of_a_branch(branch: int, month: str, text: str | None) -> None:
 
 
 def test_a_prediction_mentions_that_the_branch_has_ended() -> None:
-    remarks = drivers.knows_gpu(535, 535, ComputeCapability(8, 0))
+    remarks = hardware.knows_gpu(535, 535, ComputeCapability(8, 0))
     assert [remark.fact for remark in remarks] == ["lifecycle-535"]
 
 
 def test_every_branch_that_is_known_has_a_lifecycle() -> None:
-    known = {branch.number for branch in drivers.branches()}
+    known = {branch.number for branch in hardware.branches()}
     assert {row["branch"] for row in facts.rows("drivers", "lifecycle")} == known
 
 

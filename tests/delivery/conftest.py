@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound
 
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.endpoint import Reached, reach
+from validator.engines.endpoint import Reached, reach
 from validator.errors import MissingError
 from validator.registry import client as registry_module
 from validator.registry import session as session_module

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator.certify.trust import Trust
-from validator.engines.docker.endpoint import Reached
+from validator.engines.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.pipeline import bundle as module
 

@@ -15,7 +15,7 @@ import pytest
 from docker.transport import UnixHTTPAdapter
 
 from validator.cli.images import RecommendationDocument, connect_engine
-from validator.engines.docker.endpoint import Endpoint, Reached
+from validator.engines.endpoint import Endpoint, Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.model.record import Certificate
 from validator.registry.names import identifier_of
@@ -158,7 +158,7 @@ def test_without_an_engine(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Non
     def absent() -> Endpoint:
         raise MissingError("Podman is not installed")
 
-    monkeypatch.setattr("validator.engines.docker.endpoint.connect_podman", absent)
+    monkeypatch.setattr("validator.engines.endpoint.connect_podman", absent)
     shelf.push_certified(H100)
     nowhere = "unix:///nowhere/docker.sock"
     assert run(shelf, "recommend", "--fixtures", *HERE, DOCKER_HOST=nowhere).code == EXIT_OK

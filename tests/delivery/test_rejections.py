@@ -11,7 +11,7 @@ import pytest
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.delivery.pull import Engine, local_ids, select_named
-from validator.engines.docker.endpoint import Reached
+from validator.engines.endpoint import Reached
 from validator.errors import EXIT_FAILED, ValidatorError
 from validator.model.codec import now_utc
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from validator.engines.docker.endpoint import Reached
+from validator.engines.endpoint import Reached
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK
 
 from ..emulation import cdi

@@ -14,7 +14,7 @@ import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.delivery.resolve import split_reference
-from validator.engines.docker.endpoint import Reached, reach
+from validator.engines.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC
 from validator.registry.layout import named_in_layout

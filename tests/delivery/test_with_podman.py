@@ -13,7 +13,7 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.delivery.pull import local_ids
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_INPUT, EXIT_OK
 from validator.registry.names import identifier_of
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.compat import gpus, known_issues
+from validator.compat import hardware, known_issues
 from validator.compat.judge import judge
 from validator.compat.policies import cudnn_releases
 from validator.compat.releases import known_versions
@@ -128,7 +128,7 @@ def example(fact: known_issues.Combination) -> dict[str, str]:
         "tensorflow": [*reversed(known_versions())],
         "python": ["3.12", "3.11", "3.10", "3.9"],
         "cudnn": [*reversed(cudnn_releases("cu12"))],
-        "gpu": [one.slug for one in gpus.gpus()],
+        "gpu": [one.slug for one in hardware.gpus()],
         "extra": ["yes", "no"],
     }
     # A condition such as {none: [numpy]} holds without the package.
@@ -139,7 +139,7 @@ def example(fact: known_issues.Combination) -> dict[str, str]:
         for packages in without:
             known = {**dict(zip(asked, values, strict=True)), **packages}
             if "gpu" in known:
-                known["capability"] = str(gpus.gpu(known["gpu"]).compute_capability)
+                known["capability"] = str(hardware.gpu(known["gpu"]).compute_capability)
             if fact.holds(known):
                 return known
     raise AssertionError(f"no versions are known for which {fact.fact.id} holds")
@@ -189,7 +189,7 @@ def test_lint_names_the_fact_where_a_file_pins_the_versions(
         assert fact.fact.id in {reason.fact for one in predicted for reason in one.prediction.reasons}
     [finding] = [one for one in lint([file]).findings if one.fact == fact.fact.id]
     # A file does not say which GPU it is for, so the finding names those on which it fails.
-    assert not fact.by_gpu or gpus.gpu(known["gpu"]).name in finding.message
+    assert not fact.by_gpu or hardware.gpu(known["gpu"]).name in finding.message
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_doctor_names_the_cause_from_the_versions_in_a_log(
     if "python" in known:
         text += f"Python {known['python']}.1\n"
     if "gpu" in known:
-        text += f"GPU 0: NVIDIA {gpus.gpu(known['gpu']).name} (UUID: GPU-1234)\n"
+        text += f"GPU 0: NVIDIA {hardware.gpu(known['gpu']).name} (UUID: GPU-1234)\n"
     text += "".join(f"{line}\n" for line in lines_of(sign))
     assert code in {cause.code for cause in diagnose_log(text).causes}, text
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from validator.compat import gpus
+from validator.compat import hardware
 from validator.compat.releases import release_of_any_age, releases
 from validator.diagnosis.catalogue import causes
 from validator.diagnosis.combination import read_host, read_software
@@ -180,7 +180,7 @@ def broken(situation: str, machine: Case) -> Iterator[str]:
     else:
         OWN[0] = ""
     if machine.gpu and situation != "windows":
-        values["capability"] = str(gpus.gpu(machine.gpu).compute_capability)
+        values["capability"] = str(hardware.gpu(machine.gpu).compute_capability)
     # Their own image works for them as far as it goes, and commands that look into it name it.
     reader = replace(Reader.of(found), image="")
     for cause in causes():

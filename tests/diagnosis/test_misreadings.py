@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from validator.compat import gpus
+from validator.compat import hardware
 from validator.diagnosis import diagnose_log, text
 from validator.diagnosis.catalogue import catalogue
 from validator.diagnosis.observations import Observations
@@ -70,7 +70,7 @@ def test_short_names_of_windows(line: str) -> None:
 def test_a_name_that_nvidia_smi_cuts_short(line: str, name: str, capability: str) -> None:
     found = known(line).gpu
     assert found is not None and name in found
-    assert str(gpus.gpu(found).compute_capability) == capability
+    assert str(hardware.gpu(found).compute_capability) == capability
 
 
 def test_a_name_that_says_nothing_gives_way_to_one_that_does() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat import gpus
+from validator.compat import hardware
 from validator.compat.judge import judge
 from validator.compat.releases import Release, releases
 from validator.diagnosis import diagnose_log
@@ -19,7 +19,7 @@ from .facts_read import facts_read
 
 DRIVERS = {"450.80.02": "11.0", "535.183.01": "12.2", "570.124.06": "12.8", "590.44.01": "13.1"}
 #: One GPU of each compute capability.
-GPUS = list({gpu.compute_capability: gpu for gpu in gpus.gpus()}.values())
+GPUS = list({gpu.compute_capability: gpu for gpu in hardware.gpus()}.values())
 SMI = "| NVIDIA-SMI {0}       Driver Version: {0}     CUDA Version: {1} |\nGPU 0: {2} (UUID: GPU-1)\n"
 LIST = "Package    Version\n---------- -------\ntensorflow {}\n\n"
 
@@ -61,10 +61,10 @@ def test_the_doctor_gives_the_reasons_of_predict(release: Release, driver: str) 
         assert found.answer == ("cause_found" if expected else "not_shown")
 
 
-@pytest.mark.parametrize("gpu", gpus.gpus(), ids=lambda gpu: gpu.slug)
-def test_the_name_of_every_gpu_is_read(gpu: gpus.Gpu) -> None:
+@pytest.mark.parametrize("gpu", hardware.gpus(), ids=lambda gpu: gpu.slug)
+def test_the_name_of_every_gpu_is_read(gpu: hardware.Gpu) -> None:
     release = releases()[-1]
     found = facts_read(observe(read_text(text(release, "570.124.06", gpu.name)), catalogue()))
     assert (found.tensorflow, found.driver) == (release.version, "570.124.06")
     assert found.gpu is not None
-    assert gpus.gpu(found.gpu).compute_capability == gpu.compute_capability
+    assert hardware.gpu(found.gpu).compute_capability == gpu.compute_capability

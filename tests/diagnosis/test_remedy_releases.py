@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from validator.compat import gpus, judge, offers, policies
+from validator.compat import hardware, judge, offers, policies
 from validator.compat.predict import software_in
 from validator.compat.releases import release as release_of
 from validator.compat.releases import releases
@@ -101,7 +101,7 @@ def values(case: Case) -> dict[str, str]:
         found["tensorflow"] = case.tensorflow
         found["tensorflow_minor"] = ".".join(case.tensorflow.split(".")[:2])
     if case.gpu:
-        found["capability"] = str(gpus.gpu(case.gpu).compute_capability)
+        found["capability"] = str(hardware.gpu(case.gpu).compute_capability)
     return found
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.images import list_images
+from validator.engines.endpoint import Endpoint
+from validator.engines.images import list_images
 from validator.model.spec import image_reference
 
 from ..integration.docker.conftest import KERAS, PYTHON, endpoint, new_cache, tensorflow

@@ -243,8 +243,8 @@ def emulated(
         patch.setattr("validator.cli.building.open_engine", lambda *_, **__: place)
         for name in ("validator.delivery.pull", "validator.cli.building"):
             patch.setattr(f"{name}.Engine", Docker)
-        patch.setattr("validator.engines.docker.endpoint.connect", lambda: None)
-        patch.setattr("validator.engines.docker.engine.DockerEngine", lambda _: Engine())
+        patch.setattr("validator.engines.endpoint.connect", lambda: None)
+        patch.setattr("validator.engines.docker.DockerEngine", lambda _: Engine())
         patch.setattr("validator.delivery.choose.this_host", lambda: HOST)
         for name in ("_docker", "_podman"):
             patch.setattr(f"validator.engines.this_machine.{name}", lambda *_: None)
@@ -261,8 +261,8 @@ def emulated(
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
-        patch.setattr("validator.certify.machine.make_own_key", make_own_key)
-        for name in ("validator.certify.machine", "validator.cli.signing"):
+        patch.setattr("validator.certify.trust_file.make_own_key", make_own_key)
+        for name in ("validator.certify.trust_file", "validator.cli.signing"):
             patch.setattr(f"{name}.own_signer", own_signer)
         patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.

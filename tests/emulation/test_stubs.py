@@ -77,7 +77,7 @@ def test_a_report_with_a_driver_has_the_fields_of_the_reference(stubs: Stubs) ->
     """The reference of the fields is made from these types."""
     inherited = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     done = subprocess.run(
-        [sys.executable, "-m", "validator.probe", "--host-facts"],
+        [sys.executable, "-m", "validator.probe.cli", "--host-facts"],
         env={**inherited, "LD_LIBRARY_PATH": str(stubs.place("driver"))},
         capture_output=True, check=True,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.compat.drivers import branches
+from validator.compat.hardware import branches
 
 from .support import GOOD, changed, host, image
 

@@ -33,7 +33,7 @@ from validator.cli import group
 from validator.cli.predict import _host
 from validator.compat.inspect import build, elf
 from validator.delivery.choose import TaggedImage
-from validator.engines.docker import containers, images
+from validator.engines import containers, images
 from validator.engines.host_reading import Answer, reading_of
 from validator.errors import ValidatorError
 from validator.fleet import kubernetes, protocol, slurm, slurm_client

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from validator.certify.machine import read_challenges
 from validator.certify.provenance import Inputs, NoProvenance, read_provenance
 from validator.certify.provenance import statement as provenance_statement
 from validator.certify.signatures import BUNDLE, IN_TOTO, BundleError, parse_bundle
 from validator.certify.statement import NoCertificate, read_statement, statement
-from validator.certify.trust import Party, Signatory, read_trust_file
+from validator.certify.trust import Party, Signatory, read_challenges
+from validator.certify.trust_file import read_trust_file
 from validator.cli.records import read_refused
 from validator.diagnosis import diagnose_file, diagnose_report
 from validator.errors import ValidatorError
@@ -42,7 +42,7 @@ from validator.registry.client import ImageConfig, Manifest, Tags
 from validator.registry.client import parse as parse_document
 from validator.reports.diagnosis import text as diagnosis_text
 from validator.reports.issue import markdown
-from validator.reports.junit import junit
+from validator.reports.overview import junit
 from validator.reports.page.measurements import gather
 from validator.reports.printable import json_text
 from validator.reports.terminal import checks_table, record_text, records_table

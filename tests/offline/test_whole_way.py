@@ -26,10 +26,10 @@ import pytest
 
 from validator import cli
 from validator.assemble.destinations import RegistryDestination
-from validator.certify.machine import BUILDERS, RUNNERS, add, make_own_key
 from validator.certify.trust import Terms, Trust
+from validator.certify.trust_file import BUILDERS, RUNNERS, add, make_own_key
 from validator.certify.verify import certificates
-from validator.engines.docker.endpoint import connect, connect_podman
+from validator.engines.endpoint import connect, connect_podman
 from validator.engines.protocol import probe_version
 from validator.errors import InputError, MissingError
 from validator.locks import lock_files

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat.gpus import model_of
+from validator.compat.hardware import model_of
 from validator.model.report import Gpu, Host, ReportError
 from validator.model.spec import HostClass
 from validator.pipeline.measuring import host_class_of

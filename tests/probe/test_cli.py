@@ -30,7 +30,7 @@ REQUIRED = {
 
 def probe(*arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
-        [sys.executable, "-m", "validator.probe", *arguments], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "validator.probe.cli", *arguments], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == status, done.stderr
     return done

@@ -245,7 +245,7 @@ def test_crashes_of_driver_libraries_are_reported(tmp_path: Path) -> None:
         source.write_text(f"#include <stdlib.h>\nint {function}(void *p) {{ abort(); return 0; }}\n")
         subprocess.run(["gcc", "-shared", "-fPIC", "-o", str(tmp_path / name), str(source)], check=True)
     done = subprocess.run(
-        [sys.executable, "-m", "validator.probe", "--host-facts"],
+        [sys.executable, "-m", "validator.probe.cli", "--host-facts"],
         cwd=Path(__file__).parents[2],
         env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
         capture_output=True,

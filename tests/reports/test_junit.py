@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from validator.model.codec import encode
 from validator.model.report import Report, report_of
-from validator.reports.junit import junit
+from validator.reports.overview import junit
 
 from ..certify.fixtures import LIMIT
 from ..corpus.reader import REPORTS

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from validator.answers.table import SYSTEMS, make_table
-from validator.certify.machine import Challenge, new_challenge
+from validator.certify.trust import Challenge, new_challenge
 from validator.model.codec import format_timestamp
 from validator.model.record import Record
 from validator.records import record_files

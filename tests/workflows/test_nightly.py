@@ -21,11 +21,11 @@ import msgspec
 import pytest
 
 from validator import cli
-from validator.certify.machine import Challenge, entry_line, new_challenge
 from validator.certify.signatures import make_key_pair
-from validator.certify.trust import Party, Signatory
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.images import list_images
+from validator.certify.trust import Challenge, Party, Signatory, new_challenge
+from validator.certify.trust_file import entry_line
+from validator.engines.endpoint import Endpoint, connect
+from validator.engines.images import list_images
 from validator.errors import MissingError
 from validator.model.codec import format_timestamp, now_utc
 from validator.model.record import Record, Verdict

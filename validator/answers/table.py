@@ -21,8 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compat import evidence, facts, gpus, known_issues
-from ..compat.drivers import Branch, branch_of, branches
+from ..compat import evidence, facts, hardware, known_issues
+from ..compat.hardware import Branch, branch_of, branches
 from ..compat.releases import driver_with, releases
 from ..reports.page.answers import TABLE, digest, read_table
 from ..reports.printable import printable
@@ -75,33 +75,33 @@ def known_drivers() -> tuple[str, ...]:
 
 
 @functools.cache
-def known_gpus() -> dict[str, gpus.Gpu]:
-    """Return the GPUs whose names the table has, by the name in plain words: as `gpus.gpu` reads it."""
-    names = [*gpus.gpu_names(), *(known.name for known in gpus.gpus())]
-    words = [gpus.plain_words(name) for name in names]
+def known_gpus() -> dict[str, hardware.Gpu]:
+    """Return the GPUs whose names the table has, by the name in plain words: as `hardware.gpu` reads it."""
+    names = [*hardware.gpu_names(), *(known.name for known in hardware.gpus())]
+    words = [hardware.plain_words(name) for name in names]
     words += [word.partition(" ")[2] for word in words if word.startswith(("rtx ", "gtx "))]
     words += [f"{word}{suffix}" for word in words for suffix in (" ti", " super", " ti super", " d")]
     return {
-        word: gpus.gpu(word)
+        word: hardware.gpu(word)
         for word in words
-        if word and gpus.plain_words(word) == word and gpus.is_known(word)
+        if word and hardware.plain_words(word) == word and hardware.is_known(word)
     }
 
 
-def group(gpu: gpus.Gpu | str) -> str:
+def group(gpu: hardware.Gpu | str) -> str:
     """Return the name of the group of a GPU, or of a compute capability: all of it have the same answers.
 
     What the rules ask about a GPU is its capability, whether it is in a Jetson, and the model where something
     was measured or where a condition names it. Of a capability alone, the model is not known.
     """
     capability = gpu if isinstance(gpu, str) else str(gpu.compute_capability)
-    measured = {gpus.model_of(row["gpu"]): row["capability"] for row in evidence.measurements()}
-    kinds = {one.kind for one in gpus.gpus() if str(one.compute_capability) == capability}
+    measured = {hardware.model_of(row["gpu"]): row["capability"] for row in evidence.measurements()}
+    kinds = {one.kind for one in hardware.gpus() if str(one.compute_capability) == capability}
     if isinstance(gpu, str):
-        alone = gpus.EMBEDDED in kinds or capability in measured.values()
+        alone = hardware.EMBEDDED in kinds or capability in measured.values()
         return f"{capability} alone" if alone else capability
     special = gpu.slug if gpu.slug in known_issues.named_gpus() or gpu.slug in measured else ""
-    return " ".join(filter(None, (capability, "jetson" if gpu.kind == gpus.EMBEDDED else "", special)))
+    return " ".join(filter(None, (capability, "jetson" if gpu.kind == hardware.EMBEDDED else "", special)))
 
 
 def machines() -> dict[str, Machine]:
@@ -115,7 +115,7 @@ def machines() -> dict[str, Machine]:
 
 
 def capabilities() -> tuple[str, ...]:
-    return tuple(map(str, sorted({one.compute_capability for one in gpus.gpus()})))
+    return tuple(map(str, sorted({one.compute_capability for one in hardware.gpus()})))
 
 
 class Texts:
@@ -229,7 +229,7 @@ def make_table(
         "groups": groups,
         "drivers": drivers,
         "pythons": pythons,
-        "noise": [gpus.GLUED.pattern, gpus.NOISE.pattern],
+        "noise": [hardware.GLUED.pattern, hardware.NOISE.pattern],
         "words": {word: [gpu.name, gpu.slug, group(gpu)] for word, gpu in known_gpus().items()},
         "capabilities": {text: ["", f"sm{text.replace('.', '')}", group(text)] for text in capabilities()},
         "measured": [row["driver"] for row in evidence.measurements()],

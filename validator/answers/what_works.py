@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..compat import evidence, gpus
-from ..compat.drivers import compat_packages
+from ..compat import evidence, hardware
 from ..compat.facts import UnknownGpu
+from ..compat.hardware import compat_packages
 from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
 from ..compat.releases import driver_with
@@ -474,5 +474,5 @@ def _class_name(host: Host, gpu: Gpu | None) -> str | None:
         driver = driver_with(CudaVersion.parse(host.driver_cuda))
     if gpu is None or driver is None:
         return None
-    slug = gpus.model_of(gpu.name) if gpu.name else None
+    slug = hardware.model_of(gpu.name) if gpu.name else None
     return host_identifier(DriverRelease(driver.branch), slug, gpu.capability)

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from .. import resources
-from ..compat import drivers, gpus
+from ..compat import hardware
 from ..compat.facts import UnknownRelease
 from ..compat.kernels import kernels
 from ..compat.releases import Target
@@ -74,8 +74,8 @@ def host_requirements(spec: ImageSpec) -> HostRequirements | None:
     if spec.variant is Variant.CPU or spec.cuda is None:
         return None
     major = CudaVersion.parse(spec.cuda.version).major
-    floor = drivers.minor_version(major)
-    branch = drivers.branch_of(floor.driver.branch) if floor else None
+    floor = hardware.minor_version(major)
+    branch = hardware.branch_of(floor.driver.branch) if floor else None
     try:
         known = kernels(spec.tensorflow)
     except UnknownRelease:
@@ -94,10 +94,10 @@ def tables() -> str:
 
     Only data-center GPUs with one-word names are included; the entry point treats all others as unknown.
     """
-    lines = [f"branch {branch.number} {branch.cuda}" for branch in drivers.branches()]
+    lines = [f"branch {branch.number} {branch.cuda}" for branch in hardware.branches()]
     lines += [
         f"gpu {gpu.compute_capability} {gpu.name}"
-        for gpu in gpus.gpus()
+        for gpu in hardware.gpus()
         if gpu.data_center and " " not in gpu.name
     ]
     return "".join(f"{line}\n" for line in lines)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ..compat.facts import UnknownGpu
-from ..compat.gpus import gpu, model_of
+from ..compat.hardware import gpu, model_of
 from ..errors import ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.measurement import (
@@ -35,10 +35,9 @@ from ..registry.names import additions_of, is_digest, tag_of
 from ..resources import manual
 from ..versions import ComputeCapability, DriverRelease
 from . import signatures, statement
-from .machine import LIFETIME, Challenges
 from .provenance import Provenance, Refusal, provenance_of
 from .signatures import BundleError, NotVerified, Signer, parse_bundle, verify
-from .trust import Party, Terms, Trust, TrustFile
+from .trust import LIFETIME, Challenges, Party, Terms, Trust, TrustFile
 from .verify import certificates, verified_statement
 
 

@@ -17,7 +17,7 @@ import jinja2
 import yaml
 
 from ..compat.facts import UnknownGpu
-from ..compat.gpus import gpu
+from ..compat.hardware import gpu
 from ..errors import InputError
 from ..model.codec import TOLERANCE
 from ..model.record import PACKAGES

@@ -1,41 +1,35 @@
-"""Whose certificates count, and `trust.yaml` next to the matrix: who may sign, and which limits are refused.
+"""What makes a signature count: a trusted key or identity, and the answer to a challenge.
 
-The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
-is certified.
+A challenge is a random number that a measurement has to repeat, so that an old measurement can't be reused.
+Whoever certifies makes one for each cell and run, and accepts a measurement only with a challenge of its own
+that no other record has used. The time when it was made is known to the certifier, so a measurement can't
+claim to be older than its challenge.
+
+The trust file is in `trust_file`: commands that need no file start without what reads it.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import hashlib
 import re
-from dataclasses import dataclass
+import secrets
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
 
-from ..errors import InputError
-from ..matrix.document import (
-    Document,
-    EmptyFile,
-    MatrixError,
-    check_shape,
-    plain_value,
-    quote,
-    read_document,
-    unknown_name,
-)
-from ..matrix.document import Path as Place
-from ..matrix.schema import Axis, Text
-from ..model.codec import NEVER, parse_timestamp
+from ..errors import InputError, MissingError
+from ..model import codec
+from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
 from ..model.measurement import Source
-from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
-from ..system.files import read_text
+from ..system.files import machine_directory, make_machine_directory, read_file, read_text
 
 #: A line before the key in its file, where PEM allows text (RFC 7468). cosign ignores it.
 THROW_AWAY = "This key is thrown away with the test that made it: what it signs proves nothing."
@@ -117,64 +111,6 @@ class Terms:
     now: datetime | None = None
 
 
-def public_pem(key: Path | str) -> str:
-    """Return the PEM block of one public key, given its file or its text. Raises InputError."""
-    text = read_key(key)
-    match = _PUBLIC.search(text)
-    try:
-        encoded = base64.b64decode("".join(match[1].split()), validate=True) if match else b""
-    except binascii.Error:
-        encoded = b""
-    if not encoded or text.count(_BEGIN) != 1:
-        raise InputError(
-            f"{key if isinstance(key, Path) else 'the key in the trust file'}: not a public key",
-            hint="it has one block, which begins with -----BEGIN PUBLIC KEY-----;"
-            " `cosign public-key --key FILE` writes it",
-        )
-    return f"{_BEGIN}PUBLIC KEY-----\n{base64.b64encode(encoded).decode()}\n-----END PUBLIC KEY-----\n"
-
-
-def fingerprint(key: Path | str) -> str:
-    """Return `sha256:` over a public key's DER encoding. Raises InputError for anything but a public key."""
-    encoded = base64.b64decode(public_pem(key).splitlines()[1])
-    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
-
-
-def is_throw_away(key: Path | str) -> bool:
-    """Tell whether a key, private or public, is marked as made for a test."""
-    return THROW_AWAY in read_key(key).splitlines()
-
-
-def read_key(key: Path | str) -> str:
-    """Return the text of a key, given its file or its text. Raises InputError when it can't be read."""
-    if isinstance(key, str):
-        return key
-    try:
-        return read_text(key)
-    except OSError as error:
-        raise InputError(
-            f"{key}: can't be read: {error.strerror}",
-            hint="to verify images, ask whoever publishes them for their public key, and name its file:"
-            f" {manual('how-to/pull-an-image.md')}",
-        ) from error
-
-
-#: The file's name, next to the matrix.
-NAME = "trust.yaml"
-HINT = f"{manual('reference/trust-file.md')} describes the file"
-
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-_PEM = re.compile(
-    rf"\s*({re.escape(THROW_AWAY)}\s+)?"
-    r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\s*"
-)
-_GLOB = re.compile(r"[a-z0-9.*+-]+")
-#: The facts from outside that have to be allowed. What the host itself reads always counts.
-_SOURCES = (Source.NODE_LABELS.value,)
-#: The codes of the limits that a probe can report.
-_LIMITS = tuple(code for code, kind in CATALOGUE.items() if kind.severity == LIMIT)
-
-
 @dataclass(frozen=True)
 class Party:
     """A builder or a runner.
@@ -230,149 +166,196 @@ class TrustFile:
         return next((party for party in parties if party.signatory.signer == signer), None)
 
 
-def read_trust_file(path: Path) -> TrustFile:
-    """Read the file. Raises InputError, with the line of each problem."""
-    if not path.exists():
+def public_pem(key: Path | str) -> str:
+    """Return the PEM block of one public key, given its file or its text. Raises InputError."""
+    text = read_key(key)
+    match = _PUBLIC.search(text)
+    try:
+        encoded = base64.b64decode("".join(match[1].split()), validate=True) if match else b""
+    except binascii.Error:
+        encoded = b""
+    if not encoded or text.count(_BEGIN) != 1:
         raise InputError(
-            f"{path}: does not exist, so nobody may sign measurements",
-            hint="register the machines that measure: `runner init --register` on the machine adds it;"
-            f" {HINT}",
+            f"{key if isinstance(key, Path) else 'the key in the trust file'}: not a public key",
+            hint="it has one block, which begins with -----BEGIN PUBLIC KEY-----;"
+            " `cosign public-key --key FILE` writes it",
         )
+    return f"{_BEGIN}PUBLIC KEY-----\n{base64.b64encode(encoded).decode()}\n-----END PUBLIC KEY-----\n"
+
+
+def fingerprint(key: Path | str) -> str:
+    """Return `sha256:` over a public key's DER encoding. Raises InputError for anything but a public key."""
+    encoded = base64.b64decode(public_pem(key).splitlines()[1])
+    return f"sha256:{hashlib.sha256(encoded).hexdigest()}"
+
+
+def is_throw_away(key: Path | str) -> bool:
+    """Tell whether a key, private or public, is marked as made for a test."""
+    return THROW_AWAY in read_key(key).splitlines()
+
+
+def read_key(key: Path | str) -> str:
+    """Return the text of a key, given its file or its text. Raises InputError when it can't be read."""
+    if isinstance(key, str):
+        return key
     try:
-        return _parties(read_document(path))
-    except EmptyFile:
-        return TrustFile()
-    except MatrixError as error:
-        raise InputError(str(error), hint=HINT) from None
+        return read_text(key)
+    except OSError as error:
+        raise InputError(
+            f"{key}: can't be read: {error.strerror}",
+            hint="to verify images, ask whoever publishes them for their public key, and name its file:"
+            f" {manual('how-to/pull-an-image.md')}",
+        ) from error
 
 
-def is_empty(path: Path) -> bool:
-    """Tell whether the reader of YAML finds nothing but comments in the file."""
-    try:
-        read_document(path)
-    except MatrixError as error:
-        return isinstance(error, EmptyFile)
-    return False
+#: How long a challenge stays valid. By default, certificates are valid for the same time.
+LIFETIME = timedelta(days=14)
+_FORM = re.compile(r"[0-9a-f]{64}")
 
 
-# The shape of the file.
+@dataclass(frozen=True)
+class Challenge:
+    """32 random bytes in hex, with what they were made for: a cell, or an image spec on any host class."""
+
+    value: str
+    asked: str
+    issued: datetime
+
+    def is_for(self, image: str, cell: str) -> bool:
+        """Return True if a measurement of this cell may answer the challenge."""
+        return self.asked in (image, cell)
 
 
-class _Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    key: Text = ""
-    identity: Text = ""
-    issuer: Text = ""
+def new_challenge(asked: str, now: datetime | None = None) -> Challenge:
+    """Make a challenge. asked: the cell or the image spec that is to be measured."""
+    return Challenge(secrets.token_hex(32), asked, now or now_utc())
 
 
-class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    name: Text
-    key: Text = ""
-    identity: Text = ""
-    issuer: Text = ""
-    until: datetime
-    revoked: datetime = NEVER
+# In a workflow, one job makes the challenges and passes them to the certifying job as a file.
 
 
-class _Runner(_Builder, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    host_classes: Axis
-    outside: Axis = []
+class _Row(msgspec.Struct):
+    id: str
+    challenge: str
+    issued: str
 
 
-_Parties = Annotated[list[_Builder], Meta(max_length=1000)]
-_Runners = Annotated[list[_Runner], Meta(max_length=1000)]
+class _Rows(msgspec.Struct):
+    include: list[_Row]
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    release: _Release = _Release()
-    builders: _Parties = []
-    runners: _Runners = []
-    refuse_limits: Axis = []
+@dataclass
+class IssuedChallenges:
+    """The challenges of one run of a workflow."""
+
+    by_value: dict[str, Challenge]
+    _used: dict[str, str] = field(default_factory=dict)
+
+    def find(self, value: str) -> Challenge | None:
+        """Return the challenge with this value, if the run made it."""
+        return self.by_value.get(value)
+
+    def use(self, value: str, record: str) -> str | None:
+        """Use a challenge for a record, once. Return the id of another record that has used it before.
+
+        The same record may use it again, so that an interrupted `certify` can be repeated.
+        """
+        before = self._used.setdefault(value, record)
+        return None if before == record else before
 
 
-def _parties(document: Document) -> TrustFile:
-    check_shape(document, _File)
-    document.raise_problems()
-    content = plain_value(document.root)
-    release = _signatory(content["release"], ("release",), document) if "release" in content else None
-    found = {
-        section: tuple(
-            _party(entry, (section, index), document) for index, entry in enumerate(content.get(section, []))
-        )
-        for section in ("builders", "runners")
-    }
-    document.raise_problems()
-    _refuse_repeats(release, found, document)
-    codes = content.get("refuse_limits", [])
-    codes = [codes] if isinstance(codes, str) else codes
-    for index, code in enumerate(codes):
-        if code not in _LIMITS:
-            document.report(("refuse_limits", index), unknown_name(code, _LIMITS))
-    document.raise_problems()
-    return TrustFile(release, found["builders"], found["runners"], tuple(codes))
+def read_challenges(path: Path) -> IssuedChallenges:
+    """Read the cells of a workflow's plan: `{"include": [{"id": CELL, "challenge": …, "issued": …}]}`.
 
-
-def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
-    if not _NAME.fullmatch(entry["name"]):
-        document.report((*place, "name"), f"{quote(entry['name'])} is not a name: use letters, digits, . _ -")
-    globs = entry.get("host_classes", [])
-    globs = [globs] if isinstance(globs, str) else globs
-    for index, glob in enumerate(globs):
-        if not _GLOB.fullmatch(glob):
-            message = f'{quote(glob)} is not a host class (such as "r580-h100", or "*-h100" for every driver)'
-            document.report((*place, "host_classes", index), message)
-    sources = entry.get("outside", [])
-    sources = [sources] if isinstance(sources, str) else sources
-    for index, source in enumerate(sources):
-        if source not in _SOURCES:
-            document.report((*place, "outside", index), unknown_name(source, _SOURCES))
-    until = parse_timestamp(entry["until"])
-    assert until is not None
-    revoked = parse_timestamp(entry["revoked"]) if "revoked" in entry else None
-    known = tuple(Source(source) for source in sources if source in _SOURCES)
-    signatory = _signatory(entry, place, document)
-    return Party(entry["name"], signatory, until, revoked, tuple(globs), known)
-
-
-def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:
-    given = {name for name in ("key", "identity", "issuer") if name in entry}
-    if given == {"key"}:
-        try:
-            is_key = _PEM.fullmatch(entry["key"]) is not None and bool(public_pem(entry["key"]))
-        except InputError:
-            is_key = False
-        if not is_key:
-            message = "not a public key in PEM: it begins with -----BEGIN PUBLIC KEY-----"
-            document.report((*place, "key"), message)
-        return Signatory(key=f"{entry['key'].strip()}\n")
-    if given == {"identity", "issuer"}:
-        return Signatory(identity=entry["identity"], issuer=entry["issuer"])
-    document.report(place, "needs either a key, or an identity and its issuer")
-    return Signatory()
-
-
-def _refuse_repeats(
-    release: Signatory | None, found: dict[str, tuple[Party, ...]], document: Document
-) -> None:
-    """Report names and signers that are given twice: it would not be clear which entry revokes a key.
-
-    The release signer may have the identity of a builder, because one workflow may be both, unless that is
-    revoked: the release signer can't be.
+    Raises InputError.
     """
-    names: set[str] = set()
-    keys = {release.signer} if release is not None and release.key is not None else set[str]()
-    placed = (((section, index), one) for section in found for index, one in enumerate(found[section]))
-    for place, party in placed:
-        if party.name in names:
-            document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
-        names.add(party.name)
-        if release is not None and party.revoked is not None and party.signatory == release:
-            document.report(("release",), f"its identity is revoked as that of {quote(party.name)}")
-        if party.signatory.key is not None:
-            signer = party.signatory.signer
-            message = "this key is given twice; each role needs a key of its own"
-        else:
-            signer = f"{party.signatory.identity}\n{party.signatory.issuer}"
-            message = "this identity is given twice; each party needs one of its own"
-        if signer in keys:
-            document.report((*place, "key" if party.signatory.key is not None else "identity"), message)
-        keys.add(signer)
+    try:
+        rows = codec.convert(codec.parse(read_file(path)), _Rows).include
+    except OSError as error:
+        raise InputError(f"{path}: can't be read: {error.strerror}") from error
+    except DocumentError as error:
+        raise InputError(f"{path}: not a file of challenges: {error}", hint=_MADE_BY) from None
+    found: dict[str, Challenge] = {}
+    for row in rows:
+        issued = parse_timestamp(row.issued)
+        if not _FORM.fullmatch(row.challenge) or issued is None:
+            raise InputError(f"{path}: the challenge of {row.id} can't be read", hint=_MADE_BY)
+        if row.challenge in found:
+            raise InputError(f"{path}: {row.id} has the challenge of another cell", hint=_MADE_BY)
+        found[row.challenge] = Challenge(row.challenge, row.id, issued)
+    return IssuedChallenges(found)
+
+
+_MADE_BY = "`certify challenges` writes such a file"
+
+
+# On a machine that both measures and certifies, or that certifies for others by hand.
+
+
+class Ledger:
+    """The challenges that this machine made, in its own directory. Several processes may use it at once."""
+
+    def __init__(self) -> None:
+        self.path = machine_directory() / "challenges.db"
+
+    def issue(self, asked: str, now: datetime | None = None) -> Challenge:
+        """Make a challenge and note it. Raises MissingError if it can't be noted."""
+        made = new_challenge(asked, now)
+        with self._open() as database:
+            # A challenge that is not in the file is refused, so expired ones can be deleted.
+            database.execute("DELETE FROM challenges WHERE issued < ?", (_text(made.issued - 2 * LIFETIME),))
+            database.execute(
+                "INSERT INTO challenges (value, asked, issued) VALUES (?, ?, ?)",
+                (made.value, made.asked, _text(made.issued)),
+            )
+        return made
+
+    def find(self, value: str) -> Challenge | None:
+        """Return the challenge with this value, if this machine made it. Raises MissingError."""
+        if not self.path.exists():
+            return None
+        with self._open() as database:
+            row = database.execute(
+                "SELECT asked, issued FROM challenges WHERE value = ?", (value,)
+            ).fetchone()
+        issued = parse_timestamp(row[1]) if row else None
+        return Challenge(value, row[0], issued) if issued is not None else None
+
+    def use(self, value: str, record: str) -> str | None:
+        """Use a challenge for a record, once, like `IssuedChallenges.use`. Raises MissingError."""
+        with self._open() as database:
+            database.execute(
+                "UPDATE challenges SET record = ? WHERE value = ? AND record IS NULL", (record, value)
+            )
+            row = database.execute("SELECT record FROM challenges WHERE value = ?", (value,)).fetchone()
+        assert row is not None, "only a challenge that was found is used"
+        return None if row[0] == record else str(row[0])
+
+    @contextlib.contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        """Open the file for one transaction, which waits for those of other processes."""
+        make_machine_directory()
+        try:
+            with contextlib.closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as database:
+                database.execute("BEGIN IMMEDIATE")
+                database.execute(_TABLE)
+                yield database
+                database.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise MissingError(
+                f"{self.path}: the challenges can't be read or written: {error}",
+                hint="if the file is damaged, remove it; what was measured but not certified yet has to be"
+                " measured again",
+            ) from error
+
+
+#: The challenges that a certifier made.
+Challenges = IssuedChallenges | Ledger
+_TABLE = (
+    "CREATE TABLE IF NOT EXISTS challenges"
+    " (value TEXT PRIMARY KEY, asked TEXT NOT NULL, issued TEXT NOT NULL, record TEXT)"
+)
+
+
+def _text(when: datetime) -> str:
+    return format_timestamp(when, "milliseconds")

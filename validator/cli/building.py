@@ -16,9 +16,8 @@ import click
 from ..assemble.base_finder import BasePolicy
 from ..assemble.destinations import destinations
 from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
-from ..certify.machine import BUILDERS, add, new_party
 from ..certify.signatures import Signer, make_key_pair
-from ..certify.trust import NAME, read_trust_file
+from ..certify.trust_file import BUILDERS, NAME, add, new_party, read_trust_file
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
 from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps

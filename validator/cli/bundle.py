@@ -95,7 +95,7 @@ def bundle_command(
         click.echo(into)
         return
     options.reject(("wait", "into"), "has no effect without receive")
-    from ..certify.machine import read_challenges
+    from ..certify.trust import read_challenges
     from ..pipeline.bundle import Request, write_bundle
     from .planning import hosts_of, images_of
 
@@ -164,8 +164,8 @@ def _image(
 
 def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     """Write an image of the local engine to an OCI layout, and return it with its digest."""
-    from ..engines.docker.endpoint import connect
-    from ..engines.docker.engine import EngineImages
+    from ..engines.docker import EngineImages
+    from ..engines.endpoint import connect
 
     endpoint = connect()
     with contextlib.closing(endpoint.client), contextlib.closing(endpoint.quick):
@@ -218,8 +218,8 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """Return the labels of an image of the local engine, or None if it has none of this name."""
     from docker.errors import APIError
 
-    from ..engines.docker.endpoint import connect_any, reach
-    from ..engines.docker.images import derivation_of
+    from ..engines.endpoint import connect_any, reach
+    from ..engines.images import derivation_of
 
     if Path(name).exists() or ":" not in name:
         return None

@@ -15,7 +15,7 @@ import click
 
 from ..assemble.layer_table import LayerTable
 from ..certify.statement import VALID_FOR
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError, ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
 from ..model.record import Origin, Record, Verdict
@@ -27,7 +27,7 @@ from . import SuggestingGroup, options
 from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..certify.machine import IssuedChallenges
+    from ..certify.trust import IssuedChallenges
     from ..records.store import Store
 
 
@@ -100,8 +100,8 @@ def certify_command(
             "a signer is needed: either --signing-key FILE, or --identity NAME and --issuer URL"
         )
     from ..certify.acceptance import Certifier, certify
-    from ..certify.machine import Ledger, read_challenges
     from ..certify.signatures import Signer
+    from ..certify.trust import Ledger, read_challenges
 
     # Read it before anything else, and never from the place that the records come from.
     parties = project.read_trust()
@@ -160,7 +160,7 @@ def challenges_command(project: Project) -> None:
     Give that file to `build-matrix --challenges` on the machines that measure. This machine remembers what
     it asked for; on another one, give the file to `certify --challenges` as well.
     """
-    from ..certify.machine import Ledger
+    from ..certify.trust import Ledger
     from ..matrix.plan import github_rows
     from .planning import load_plan
 
@@ -186,7 +186,7 @@ def revoke_command(name: str, at: datetime | None, project: Project) -> None:
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
     whatever time it claims: whoever has the key could write an earlier one.
     """
-    from ..certify.machine import revoke
+    from ..certify.trust_file import revoke
 
     path = project.trust_file
     party = revoke(path, name, at or now_utc())
@@ -314,7 +314,7 @@ def init_command(
     it is used.
     """
 
-    from ..certify import machine
+    from ..certify import trust_file
 
     if until is not None and until <= now_utc():
         raise InputError(
@@ -332,18 +332,18 @@ def init_command(
                 hint="name them, for example --host-class '*-h100'",
             ) from None
         globs = tuple(dict.fromkeys(f"*-{model_of(name)}" for name in names))
-    signer = machine.own_signer(machine.RUNNERS)
+    signer = trust_file.own_signer(trust_file.RUNNERS)
     if signer is None:
-        signer = machine.make_own_key(machine.RUNNERS)
+        signer = trust_file.make_own_key(trust_file.RUNNERS)
         print_status(f"{signer.key}: this machine's key. It never leaves the machine.")
-    party = machine.new_party(signer, name=name, host_classes=globs, until=until)
+    party = trust_file.new_party(signer, name=name, host_classes=globs, until=until)
     if not register:
         print_status("Add this line to `runners` in the trust.yaml of whoever certifies:")
-        click.echo(f"  - {machine.entry_line(party)}")
+        click.echo(f"  - {trust_file.entry_line(party)}")
         return
     path = project.trust_file
-    if found := machine.entry_with_same_key(path, party):
+    if found := trust_file.entry_with_same_key(path, party):
         print_status(f"{path} has this key already, as {found.name}; nothing was changed.")
         return
-    machine.add(path, machine.RUNNERS, party)
+    trust_file.add(path, trust_file.RUNNERS, party)
     print_status(f"Registered {party.name} in {path} for {', '.join(globs)} until {party.until:%Y-%m-%d}.")

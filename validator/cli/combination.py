@@ -9,9 +9,8 @@ from typing import TypeVar
 
 import click
 
-from ..compat.drivers import parse_release
 from ..compat.facts import UnknownGpu, read_on
-from ..compat.gpus import gpu
+from ..compat.hardware import gpu, parse_release
 from ..compat.judge import judge
 from ..compat.known_issues import required_cudnn
 from ..compat.machine import not_nvidia_text, other_vendor, parse_driver

@@ -38,14 +38,14 @@ from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
-from ..reports.junit import junit
+from ..reports.overview import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from . import Command, options
 from .options import flag, option, print_status
 
 if TYPE_CHECKING:
-    from ..engines.docker.images import Derivation
+    from ..engines.images import Derivation
     from ..model.diagnosis import Diagnosis
 
 
@@ -382,8 +382,8 @@ def _in_image(
     request: makes the request from the lock. pins: the lock that was asked for. The last values are the
     variant that the image's label names, what the image was derived from, and its changed files.
     """
-    from ..engines.docker.endpoint import connect, connect_any
-    from ..engines.docker.engine import DockerEngine
+    from ..engines.docker import DockerEngine
+    from ..engines.endpoint import connect, connect_any
     from ..locks.lock_files import render
     from .planning import lock_of_image
 

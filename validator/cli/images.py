@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import click
 
-from ..compat import drivers
+from ..compat import hardware
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..model.spec import image_reference
@@ -157,7 +157,7 @@ def recommend_command(
 
     host = resolve_host(driver, gpus)
     print_status(f"Host: {host}")
-    remark = drivers.ended(host.driver.branch)
+    remark = hardware.ended(host.driver.branch)
     if remark is not None:
         print_status(f"Note: {remark.text}.")
     found = recommend(registry, tagged_images(registry, wanted), host, terms)

@@ -201,13 +201,14 @@ class Project:
 
     @property
     def trust_file(self) -> Path:
-        from ..certify.trust import NAME
+        from ..certify.trust_file import NAME
 
         return self.trust_path or self.directory / NAME
 
     def read_trust(self, *, needed: bool = True) -> TrustFile:
         """Read the trust file. Raises InputError if it can't be read, or is needed and does not exist."""
-        from ..certify.trust import TrustFile, read_trust_file
+        from ..certify.trust import TrustFile
+        from ..certify.trust_file import read_trust_file
 
         return read_trust_file(self.trust_file) if needed or self.trust_file.exists() else TrustFile()
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from ..certify.machine import BUILDERS, RUNNERS, Ledger, own_signer, read_challenges, register, trusts_labels
 from ..certify.signatures import Signer, is_installed, parse_bundle
-from ..certify.trust import read_trust_file
-from ..compat.gpus import model_of
-from ..engines.docker.endpoint import connect, connect_podman
-from ..engines.docker.engine import DockerEngine
-from ..engines.docker.load import load_from_layout
+from ..certify.trust import Ledger, read_challenges
+from ..certify.trust_file import BUILDERS, RUNNERS, own_signer, read_trust_file, register, trusts_labels
+from ..compat.hardware import model_of
+from ..engines.docker import DockerEngine
+from ..engines.endpoint import connect, connect_podman
+from ..engines.load import load_from_layout
 from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan

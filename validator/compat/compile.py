@@ -44,7 +44,7 @@ from ..versions import (
     minor_in,
     without_cuda_suffix,
 )
-from . import facts, gpus, policies
+from . import facts, hardware, policies
 from .evidence import compared_packages
 from .releases import build, release, releases
 
@@ -135,7 +135,7 @@ def row_of(measurement: Measurement) -> facts.Row:
     driver = DriverRelease.parse(report.host.driver or "")
     capability = ComputeCapability.parse(gpu.compute_capability or "")
     when = _finished(report)
-    host = host_identifier(driver, gpus.model_of(gpu.name or ""), capability)
+    host = host_identifier(driver, hardware.model_of(gpu.name or ""), capability)
     name = f"{cell_identifier(image.identifier, host)}_{when.date().isoformat()}"
     if not _FILE_NAME.fullmatch(name):
         raise MeasurementError(

@@ -33,7 +33,7 @@ from ..model.prediction import (
     decide,
 )
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, minor_in
-from . import facts, gpus, known_issues
+from . import facts, hardware, known_issues
 from .machine import Machine
 from .releases import Release, build
 
@@ -312,7 +312,7 @@ def _measured(
         imported=row["imported"],
     )
     capability = ComputeCapability.parse(row["capability"])
-    yield Tried(evidence, capability, DriverRelease.parse(driver), gpus.model_of(gpu))
+    yield Tried(evidence, capability, DriverRelease.parse(driver), hardware.model_of(gpu))
 
 
 @functools.cache
@@ -360,5 +360,5 @@ def _reported(
     # Without a GPU's name or capability, the report is about every GPU.
     capability = ComputeCapability.or_none(stated.get("compute_capability"))
     if "gpu" in stated and "compute_capability" not in stated:
-        capability = gpus.gpu(stated["gpu"]).compute_capability
+        capability = hardware.gpu(stated["gpu"]).compute_capability
     yield Tried(evidence, capability, DriverRelease.or_none(stated.get("driver")))

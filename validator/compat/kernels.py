@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ..model.prediction import XLA, Reason, Rule
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, InvalidVersion, Version, release_range
-from . import drivers, facts
+from . import facts, hardware
 from .facts import Fact
 from .releases import Isa, KernelGroup, Release, Target, build, isa, known_versions, newest, releases
 from .releases import release as find_release
@@ -85,7 +85,7 @@ def fit(known: Kernels, cuda: CudaVersion, capability: ComputeCapability, user_b
     read = [one for one in isas if one is not None]
     if len(read) < len(isas):
         # The PTX ISA is at most that of the CUDA that the wheel was built with.
-        branch, bound = drivers.branch_for(cuda), known.fact.derived()
+        branch, bound = hardware.branch_for(cuda), known.fact.derived()
         if branch is not None and user_branch >= branch.number:
             return bound.works(f"{what}; R{user_branch} compiles all PTX of CUDA {cuda}{note}")
         return bound.unknown(f"{what}; it is not known whether R{user_branch} compiles that of CUDA {cuda}")

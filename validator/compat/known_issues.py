@@ -20,7 +20,7 @@ from ..versions import (
     release_range,
     version_or_oldest,
 )
-from . import facts, gpus, kernels
+from . import facts, hardware, kernels
 from .facts import Fact
 from .releases import Release
 
@@ -147,7 +147,7 @@ def on_some_gpus(known: Mapping[str, str]) -> Iterator[Reason]:
             continue
         models = [
             model.name
-            for model in gpus.gpus()
+            for model in hardware.gpus()
             if one.holds({**known, **of_gpu(model.compute_capability, model.slug)})
         ]
         if models:
@@ -166,7 +166,7 @@ def combination(row: facts.Row) -> Combination:
     comparisons = tuple(condition.comparisons())
     for one in comparisons:
         for wanted in one.values.get("value", ()) if one.kind == _GPU else ():
-            if wanted.text not in {known.slug for known in gpus.gpus()}:
+            if wanted.text not in {known.slug for known in hardware.gpus()}:
                 raise ConditionError(f"{row['id']}: {wanted.text} is not the short name of a known GPU")
     return Combination(
         when=condition,

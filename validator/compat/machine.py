@@ -10,10 +10,9 @@ from ..errors import InputError
 from ..model.prediction import PYPI, Host, Reason
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, release_range
-from . import drivers, facts, gpus, releases
-from .drivers import UserDriver, user_driver
+from . import facts, hardware, releases
 from .facts import Fact, UnknownGpu
-from .gpus import EMBEDDED, gpu
+from .hardware import EMBEDDED, UserDriver, gpu, user_driver
 
 # Rules about the system, the architecture, the source of the package, the kernel modules and the vendor.
 
@@ -152,9 +151,9 @@ def judge_host(host: Host) -> Machine:
     if driver is None and shown is not None:
         driver = releases.driver_with(shown, on_windows)
     linux = driver
-    if driver and on_windows and driver.branch >= drivers.branches()[0].number:
+    if driver and on_windows and driver.branch >= hardware.branches()[0].number:
         # R570 for 572.16. Before R450, a Windows driver has the number of its Linux branch.
-        same = drivers.branch_of(driver.branch)
+        same = hardware.branch_of(driver.branch)
         linux = DriverRelease(same.number) if same else None
     if capability is not None and not on_windows:
         wrong = kernel_modules(host.kernel_modules, capability)
@@ -164,9 +163,9 @@ def judge_host(host: Host) -> Machine:
     user, branch = None, None
     if linux is not None:
         user = user_driver(linux, host.compat if CudaVersion.or_none(host.compat) else None, kind)
-        branch = drivers.branch_of(user.branch)
+        branch = hardware.branch_of(user.branch)
         if capability is not None:
-            reasons += drivers.knows_gpu(linux.branch, user.branch, capability)
+            reasons += hardware.knows_gpu(linux.branch, user.branch, capability)
         reasons += user.reasons
     return Machine(
         has_gpu=True,
@@ -179,7 +178,7 @@ def judge_host(host: Host) -> Machine:
         reasons=reasons,
         missing=missing,
         model=model,
-        is_jetson=kind == gpus.EMBEDDED,
+        is_jetson=kind == hardware.EMBEDDED,
     )
 
 
@@ -189,9 +188,9 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
         return None
     lifted_to = machine.user.lifted_to if machine.user else None
     floor = releases.oldest_driver(toolkit, machine.on_windows)
-    in_tables = not machine.on_windows and drivers.minor_version(toolkit.major) is not None
+    in_tables = not machine.on_windows and hardware.minor_version(toolkit.major) is not None
     if floor is None or lifted_to is not None or in_tables:
-        return drivers.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
+        return hardware.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
     oldest = f"{floor.driver} or newer{' for Windows' if machine.on_windows else ''}"
     if machine.driver < floor.driver:
         text = f"CUDA {toolkit} needs driver {oldest}; this is {machine.driver}"
@@ -206,12 +205,12 @@ def _gpu(
     given = ComputeCapability.or_none(capability)
     if name is not None:
         try:
-            known = gpus.gpu(name)
+            known = hardware.gpu(name)
         except UnknownGpu:
             other = not_nvidia(name)
             return given, None, None, (other,) if other else ()
         return given or known.compute_capability, known.slug, known.kind, ()
-    kinds = {one.kind for one in gpus.gpus() if one.compute_capability == given}
+    kinds = {one.kind for one in hardware.gpus() if one.compute_capability == given}
     return given, None, kinds.pop() if len(kinds) == 1 else None, ()
 
 
@@ -273,7 +272,7 @@ def parse_driver(text: str) -> Driver:
     cuda = CudaVersion.or_none(text)
     if cuda is not None and cuda.major < _FIRST_DRIVER:
         if releases.driver_with(cuda) is None:
-            newest = drivers.branches()[-1]
+            newest = hardware.branches()[-1]
             raise InputError(
                 f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"
                 f" R{newest.number} with CUDA {newest.cuda}",
@@ -286,7 +285,7 @@ def parse_driver(text: str) -> Driver:
             f'"{text}" is neither a driver nor a CUDA version',
             hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",
         )
-    return Driver(str(drivers.parse_release(text)))
+    return Driver(str(hardware.parse_release(text)))
 
 
 def _short(text: str, what: str) -> str:

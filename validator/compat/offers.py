@@ -30,7 +30,7 @@ from ..model.prediction import (
 )
 from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
 from ..versions import DriverRelease, Version, leading_numbers, minor_in
-from . import drivers, facts, gpus, policies
+from . import facts, hardware, policies
 from .facts import PolicyError, UnknownNameError
 from .judge import judge
 from .known_issues import trait_holds
@@ -427,7 +427,7 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     own, capability = machine.driver, machine.capability
     if own is None:
         return None
-    last = drivers.last_branch(capability) if capability else None
+    last = hardware.last_branch(capability) if capability else None
     is_older = last is not None and own.branch > last
     drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
     wanted = drivers_for_gpu[-1:] if is_older else [driver for driver in drivers_for_gpu if own < driver]
@@ -458,7 +458,7 @@ def _candidates() -> tuple[DriverRelease, ...]:
     """Return the known branches, and the oldest driver release that runs each CUDA major version."""
     floors = facts.rows("drivers", "minor_version")
     oldest = {DriverRelease.parse(row[name]) for row in floors for name in ("driver", "windows")}
-    return tuple(sorted(oldest.union(DriverRelease(one.number) for one in drivers.branches())))
+    return tuple(sorted(oldest.union(DriverRelease(one.number) for one in hardware.branches())))
 
 
 # Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
@@ -576,7 +576,7 @@ def releases_by_driver(host: Host, software: Software) -> str:
     host: a machine whose driver is not known. The branches with which the software's own release works are
     left out.
     """
-    numbers = [branch.number for branch in drivers.branches()]
+    numbers = [branch.number for branch in hardware.branches()]
     own = software.tensorflow or ""
     fails = [one for one in numbers if why_not(_with(host, DriverRelease(one)), software.python, own)]
     found = []
@@ -604,11 +604,11 @@ def _conditions(chosen: Installation, host: Host, any_python: bool) -> tuple[str
         return found is not None and found.besides == chosen.besides
 
     if not host.names_driver and host.system != MACOS:
-        branches = (branch.number for branch in drivers.branches())
+        branches = (branch.number for branch in hardware.branches())
         oldest = next((one for one in branches if works(_with(host, DriverRelease(one)))), None)
         needs += [f"driver {oldest} or newer"] if oldest else []
     if not host.names_gpu and host.system != MACOS:
-        known = sorted({gpu.compute_capability for gpu in gpus.gpus()})
+        known = sorted({gpu.compute_capability for gpu in hardware.gpus()})
         usable = [one for one in known if works(replace(host, gpu=None, capability=str(one)))]
         needs += [f"a GPU of compute capability {usable[0]} to {usable[-1]}"] if usable else []
     needs += [f"Python {release.pythons[0]} to {release.pythons[-1]}"] if any_python else []

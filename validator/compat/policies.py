@@ -12,7 +12,7 @@ from ..conditions import fact_kind
 from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
 from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Version, is_release_of, major_minor, release_range
-from . import facts, gpus, known_issues
+from . import facts, hardware, known_issues
 from . import kernels as cudnn_rules
 from .facts import PolicyError, nearest_clause, nearest_versions
 from .judge import judge
@@ -348,7 +348,7 @@ def _targets(newest_cudnn: str) -> tuple[str, ...]:
     """Return the models of the data-center GPUs for which a cuDNN has kernels."""
     return tuple(
         model.name
-        for model in gpus.gpus()
+        for model in hardware.gpus()
         if model.data_center
         and cudnn_rules.fits_gpu(newest_cudnn, model.compute_capability).outcome is Outcome.WORKS
     )

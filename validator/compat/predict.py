@@ -24,7 +24,7 @@ from ..model.prediction import (
 )
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
-from . import drivers, facts, gpus, judge, known_issues, policies
+from . import facts, hardware, judge, known_issues, policies
 from .judge import judge_software
 from .machine import judge_host
 from .releases import newest, release_of_any_age
@@ -264,7 +264,7 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
     """Return what a `gpu` image supports. mode: only `eager` or `xla`; None: both. Raises UnknownRelease."""
     assert image.cuda is not None and image.cudnn is not None
     found = find_release(image.tensorflow)
-    floor = drivers.minor_version(CudaVersion.parse(image.cuda.version).major)
+    floor = hardware.minor_version(CudaVersion.parse(image.cuda.version).major)
     return ImageSupport(
         image=image.identifier,
         tensorflow=image.tensorflow,
@@ -287,10 +287,10 @@ def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
         found = known_issues.on_gpu(installed.combinations, installed.values, capability, slug)
         return tuple(_about(mode, found))
 
-    groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[gpus.Gpu]]] = {}
-    for model in gpus.gpus():
+    groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[hardware.Gpu]]] = {}
+    for model in hardware.gpus():
         # Jetson needs another build of TensorFlow.
-        if model.kind != gpus.EMBEDDED:
+        if model.kind != hardware.EMBEDDED:
             capability = model.compute_capability
             group = groups.setdefault(capability, {known(capability, None): []})
             group.setdefault(known(capability, model.slug), []).append(model)
@@ -314,7 +314,7 @@ def _gpu_support(
     mode: str | None,
 ) -> GpuSupport:
     predictions = {}
-    for branch in drivers.branches():
+    for branch in hardware.branches():
         driver = DriverRelease.parse(str(branch.number))
         host = HostClass(host_identifier(driver, slug, capability), driver, capability, slug)
         predictions[branch.number] = predict(Cell(image, host))
@@ -323,7 +323,7 @@ def _gpu_support(
     if works:
         return GpuSupport(label, str(capability), models, works, eager, None)
     assert image.cuda is not None
-    impossible = drivers.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
+    impossible = hardware.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
     if impossible is not None:
         return GpuSupport(label, str(capability), models, (), eager, impossible)
     # The branch with the fewest failing reasons explains most, because its driver is not too old.

@@ -20,7 +20,7 @@ from ..versions import (
     major,
     major_minor,
 )
-from . import drivers, facts
+from . import facts, hardware
 from .facts import Fact, UnknownRelease, nearest_clause, nearest_versions
 
 if TYPE_CHECKING:
@@ -547,14 +547,16 @@ def _stable(python: str | None) -> Iterator[Release]:
 
 
 @functools.lru_cache(maxsize=1024)
-def oldest_driver(cuda: CudaVersion, windows: bool) -> drivers.Floor | None:
+def oldest_driver(cuda: CudaVersion, windows: bool) -> hardware.Floor | None:
     """Return the oldest driver that runs a toolkit, on Linux or on Windows; None if it is not known."""
-    every = drivers.minor_version(cuda.major, windows=windows)
+    every = hardware.minor_version(cuda.major, windows=windows)
     if every is not None:
         return every
     for row in facts.rows("older", "drivers"):
         if row["cuda"] == str(cuda):
-            return drivers.Floor(DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row))
+            return hardware.Floor(
+                DriverRelease.parse(row["windows" if windows else "linux"]), facts.fact(row)
+            )
     return None
 
 
@@ -579,12 +581,12 @@ def driver_with(cuda: CudaVersion, windows: bool = False) -> DriverRelease | Non
 
     From CUDA 11 on, this is a whole branch, or on Windows a release that runs every toolkit of that CUDA.
     """
-    branch = drivers.branch_for(cuda)
+    branch = hardware.branch_for(cuda)
     if branch is not None:
-        known, every = DriverRelease(branch.number), drivers.minor_version(cuda.major, windows=windows)
+        known, every = DriverRelease(branch.number), hardware.minor_version(cuda.major, windows=windows)
         return max(known, every.driver) if windows and every is not None else known
     floor = oldest_driver(cuda, windows)
-    return floor.driver if floor is not None and drivers.minor_version(cuda.major) is None else None
+    return floor.driver if floor is not None and hardware.minor_version(cuda.major) is None else None
 
 
 def _older(row: facts.Row, version: str) -> Release:

@@ -24,10 +24,9 @@ import pynvml
 
 from ..certify.trust import Terms
 from ..certify.verify import certificates
-from ..compat import gpus, policies
-from ..compat.drivers import parse_release
+from ..compat import hardware, policies
 from ..compat.facts import UnknownGpu
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of, parse_release
 from ..compat.predict import predict
 from ..compat.releases import release as find_release
 from ..errors import InputError, MissingError, ValidatorError
@@ -448,7 +447,7 @@ class Host:
             model = None
             if gpu.name is not None:
                 with contextlib.suppress(UnknownGpu):
-                    model = gpus.gpu(gpu.name).slug
+                    model = hardware.gpu(gpu.name).slug
             identifier = host_identifier(self.driver, model, gpu.capability)
             found[HostClass(identifier, self.driver, gpu.capability, model)] = None
         return tuple(found)
@@ -458,7 +457,8 @@ class Host:
         """The names under which its kinds of GPU are measured, such as `r580-h100`."""
         branch = DriverRelease(self.driver.branch)
         return frozenset(
-            host_identifier(branch, gpu.name and gpus.model_of(gpu.name), gpu.capability) for gpu in self.gpus
+            host_identifier(branch, gpu.name and hardware.model_of(gpu.name), gpu.capability)
+            for gpu in self.gpus
         )
 
     def __str__(self) -> str:
@@ -482,7 +482,7 @@ def parse_gpus(texts: Sequence[str]) -> tuple[Gpu, ...]:
         if _CAPABILITY.fullmatch(text):
             found.append(Gpu(ComputeCapability.parse(text)))
         else:
-            known = gpus.gpu(text)
+            known = hardware.gpu(text)
             found.append(Gpu(known.compute_capability, known.name))
     return tuple(found)
 

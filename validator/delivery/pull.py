@@ -14,10 +14,10 @@ from docker.errors import DockerException, ImageNotFound
 
 from ..certify.trust import Terms
 from ..certify.verify import ALIAS
-from ..engines.docker import endpoint
-from ..engines.docker.endpoint import Reached, engine_gone
-from ..engines.docker.images import list_images, pull
-from ..engines.docker.load import load_from_layout
+from ..engines import endpoint
+from ..engines.endpoint import Reached, engine_gone
+from ..engines.images import list_images, pull
+from ..engines.load import load_from_layout
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate

@@ -24,10 +24,9 @@ from typing import Any
 
 from ..certify import signatures
 from ..certify.acceptance import Certifier, NotCertifiable, certify
-from ..certify.machine import IssuedChallenges
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
-from ..certify.trust import Terms, Trust, TrustFile
+from ..certify.trust import IssuedChallenges, Terms, Trust, TrustFile
 from ..certify.verify import Rules, certificates, promote
 from ..errors import MissingError, ValidatorError
 from ..model import codec

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..assemble.configuration import XLA_CACHE
 from ..compat import facts
-from ..engines.docker.containers import device_requests
+from ..engines.containers import device_requests
 from ..errors import InputError, MissingError
 from ..versions import release_range
 from .choose import Host

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..compat import gpus, known_issues
+from ..compat import hardware, known_issues
 from ..compat import judge as compat
 from ..compat.releases import release_of_any_age
 from ..conditions import FACT, fact_kind
@@ -102,7 +102,7 @@ def _packages(observations: Observations) -> dict[str, str]:
 def _gpu(observations: Observations) -> str | None:
     """Return the first name that says which model it is, or else the first name."""
     names = [one.values["name"] for one in observations.of("gpu")]
-    return next((name for name in names if gpus.is_known(name)), names[0] if names else None)
+    return next((name for name in names if hardware.is_known(name)), names[0] if names else None)
 
 
 def _capability(observations: Observations) -> str | None:

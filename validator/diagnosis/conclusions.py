@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..compat import gpus, kernels, releases
+from ..compat import hardware, kernels, releases
 from ..compat.facts import UnknownGpu
 from ..compat.known_issues import trait_holds
 from ..compat.machine import why_hidden
@@ -134,7 +134,7 @@ def _gpu_capabilities(observations: Observations) -> Iterator[tuple[Observation,
             yield stated, stated.values["value"]
     for gpu in observations.of("gpu"):
         try:
-            yield gpu, str(gpus.gpu(gpu.values["name"]).compute_capability)
+            yield gpu, str(hardware.gpu(gpu.values["name"]).compute_capability)
         except UnknownGpu:
             continue
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..compat.drivers import first_toolkit_for
+from ..compat.hardware import first_toolkit_for
 from ..compat.offers import (
     needs_another_python,
     newest_that_works,

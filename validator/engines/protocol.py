@@ -354,7 +354,7 @@ def _ask(question: str) -> Any:
     if not done.ok:
         raise ValidatorError(
             f"the probe did not answer {question} (status {done.returncode}): {done.stderr_tail.strip()}",
-            hint=f"run `python -m validator.probe {question}` to see what it does",
+            hint=f"run `python -m validator.probe.cli {question}` to see what it does",
         )
     return json.loads(done.stdout)
 

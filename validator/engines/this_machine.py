@@ -198,8 +198,8 @@ def _environment(python: Path | None, found_by: str, limit_s: float) -> Environm
 def _docker() -> Container | None:
     """Return the Docker Engine; None without the command and without an engine."""
     # The SDK takes a fifth of a second to load, in which the other parts go on.
-    from .docker.containers import offers_gpus
-    from .docker.endpoint import connect
+    from .containers import offers_gpus
+    from .endpoint import connect
 
     try:
         endpoint = connect()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..model.codec import parse_timestamp
 from ..model.measurement import Outside, Unread, labelled
 from ..model.spec import NO_GPU

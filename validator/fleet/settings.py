@@ -19,7 +19,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 from yaml import MappingNode
 
-from ..compat.gpus import is_known, model_of
+from ..compat.hardware import is_known, model_of
 from ..errors import InputError
 from ..matrix.document import (
     Document,

@@ -11,9 +11,9 @@ from pathlib import Path as FilePath
 from urllib.parse import unquote
 
 from .. import versions
-from ..compat import gpus, policies, releases
-from ..compat.drivers import parse_release
+from ..compat import hardware, policies, releases
 from ..compat.facts import PolicyError
+from ..compat.hardware import parse_release
 from ..compat.releases import Release
 from ..errors import InputError, MissingError
 from ..model.spec import (
@@ -672,7 +672,7 @@ def _model(name: str) -> _Gpu:
         raise ValueError(
             "none can't be in a list with models; add a separate entry for machines without a GPU"
         )
-    gpu = gpus.gpu(name)
+    gpu = hardware.gpu(name)
     return gpu.slug, gpu.slug, gpu.compute_capability
 
 

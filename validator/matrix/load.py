@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from .. import versions
-from ..compat import gpus, policies, releases
+from ..compat import hardware, policies, releases
 from ..compat.facts import PolicyError, UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
@@ -346,7 +346,7 @@ def _gpu(wanted: str) -> Wanted:
     if any(char in wanted for char in "*?["):
         return _glob(wanted)
     try:
-        return Wanted(gpus.gpu(wanted).slug)
+        return Wanted(hardware.gpu(wanted).slug)
     except UnknownGpu as error:
         raise ValueError(str(error)) from None
 

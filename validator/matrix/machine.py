@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from pathlib import Path
 
-from ..compat import drivers, gpus, policies
+from ..compat import hardware, policies
 from ..compat.offers import first_usable, rank
 from ..compat.policies import is_recommended
 from ..compat.predict import predict
@@ -205,7 +205,7 @@ def _span(capabilities: Sequence[ComputeCapability]) -> str:
 def _models() -> dict[ComputeCapability, list[str]]:
     """Return the names of the data-center GPUs by compute capability, in ascending order."""
     names: dict[ComputeCapability, list[str]] = {}
-    for model in sorted(gpus.gpus(), key=lambda model: model.compute_capability):
+    for model in sorted(hardware.gpus(), key=lambda model: model.compute_capability):
         if model.data_center:
             names.setdefault(model.compute_capability, []).append(model.name)
     return names
@@ -218,7 +218,7 @@ def _at_best(image: ImageSpec, capability: ComputeCapability) -> Prediction:
     def order(prediction: Prediction) -> tuple[object, ...]:
         return rank(prediction), sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
 
-    releases = [DriverRelease(branch.number) for branch in drivers.branches()]
+    releases = [DriverRelease(branch.number) for branch in hardware.branches()]
     hosts = [HostClass(host_identifier(driver, None, capability), driver, capability) for driver in releases]
     return min((predict(Cell(image, host)) for host in hosts), key=order)
 

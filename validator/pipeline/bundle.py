@@ -31,7 +31,7 @@ from ..assemble.destinations import OciLayout
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate
-from ..certify.trust import read_trust_file
+from ..certify.trust_file import read_trust_file
 from ..engines.protocol import INTERPRETER, probe_request, probe_version, zip_archive
 from ..errors import InputError
 from ..locks.index import sha256_of

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..engines.protocol import PackedCheck, probe_request, probe_version
 from ..fleet.protocol import Answer, Fleet, Unit
 from ..fleet.run_store import Tried, Work

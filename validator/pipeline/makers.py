@@ -20,8 +20,8 @@ from ..assemble.wheels import Wheelhouse
 from ..certify.provenance import Refusal, attach_sbom, provenance_of, sbom_of
 from ..certify.signatures import Signer
 from ..certify.trust import TrustFile
-from ..engines.docker.endpoint import Endpoint, connect, connect_any, connect_podman
-from ..engines.docker.engine import BaseContainer, DockerEngine, EngineImages
+from ..engines.docker import BaseContainer, DockerEngine, EngineImages
+from ..engines.endpoint import Endpoint, connect, connect_any, connect_podman
 from ..engines.protocol import Engine
 from ..engines.venv import LayoutEngine, VenvEngine
 from ..errors import BuildError, InputError, MissingError, ValidatorError

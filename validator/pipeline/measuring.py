@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from ..compat.gpus import model_of
+from ..compat.hardware import model_of
 from ..engines.protocol import Built, Engine, PackedCheck, probe_request, probe_version, read_checks
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render

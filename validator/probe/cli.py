@@ -1,7 +1,8 @@
 """The probe's command line: the report goes to standard output, progress to standard error.
 
 The exit status is 0 when the output was written, whatever the checks found: the report says that. 2 means
-that the command line or the lock is wrong, 130 or 143 that the probe was told to stop.
+that the command line or the lock is wrong, 130 or 143 that the probe was told to stop. From a source tree,
+`python -m validator.probe.cli` starts it.
 """
 
 from __future__ import annotations
@@ -228,3 +229,7 @@ def _print(document: Any) -> int:
 def terminated(number: int, frame: Any) -> None:
     """End on a signal with the status that a shell gives it."""
     raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

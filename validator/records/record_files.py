@@ -11,6 +11,7 @@ format is that of https://www.sqlite.org/fileformat2.html: 1.6 (pages, overflow)
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import json
 import mmap
@@ -33,7 +34,6 @@ from ..model.verdict import as_judged
 from ..system import files
 from ..system.files import open_file
 from .history import WRONG_TIME_HINT, wrong_time
-from .store import RECORDS
 
 if TYPE_CHECKING:
     from .store import Store
@@ -266,7 +266,6 @@ _ENTRY = re.compile(rb"\x03\x4d([\x01-\x06\x08\x09])([0-9a-f]{32})")
 _ID = re.compile(rb"[0-9a-f]{32}")
 #: Bytes of an integer, by its type. Type 9 is the number 1 itself.
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8, 8: 0, 9: 0}
-_COLUMNS = len(RECORDS.columns)
 #: The write-ahead log has a header, and another in front of each page.
 _LOG_MAGIC = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 _LOG_HEADER, _FRAME_HEADER = 32, 24
@@ -281,6 +280,14 @@ class Salvaged:
 
     records: dict[str, Record]
     lost: int
+
+
+@functools.cache
+def _columns() -> int:
+    # Only who looks into a damaged file needs SQLAlchemy.
+    from .store import RECORDS
+
+    return len(RECORDS.columns)
 
 
 def salvage(path: Path) -> Salvaged:
@@ -435,7 +442,7 @@ def _row(part: mmap.mmap | bytes, start: int) -> _Row | None:
             return None
         sizes.append((kind - 13) // 2)
     identifier = bytes(part[end : end + 32])
-    if position != end or len(sizes) != _COLUMNS or not _ID.fullmatch(identifier):
+    if position != end or len(sizes) != _columns() or not _ID.fullmatch(identifier):
         return None
     header = end - start
     length = header + sum(sizes)

@@ -11,7 +11,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from ..compat.drivers import branches
+from ..compat.hardware import branches
 from ..compat.predict import GpuSupport, ImageSupport
 from ..model.prediction import EAGER, XLA, Outcome, PlannedCell, Prediction, Rank, Reason
 from ..model.record import Record

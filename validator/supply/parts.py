@@ -23,7 +23,7 @@ from ..assemble.base_finder import TAG, PinnedBase, text_of
 from ..assemble.bootstrap import DebianLock, DebianPackage, available, lock_path, read_lock
 from ..assemble.layer_table import SharedRow
 from ..compat.compile import read_yaml
-from ..engines.docker.endpoint import reach
+from ..engines.endpoint import reach
 from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, MissingError
 from ..resources import root_directory
 from ..system import processes

@@ -16,7 +16,7 @@ import pytest
 from validator.assemble.destinations import OciLayout
 from validator.delivery.commands import docker_command, podman_command
 from validator.delivery.start import Place, Start, User
-from validator.engines.docker.endpoint import reach
+from validator.engines.endpoint import reach
 from validator.errors import MissingError
 
 from ...assemble.synthetic import Image, Layer

@@ -5,9 +5,9 @@ from __future__ import annotations
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import EngineImages
-from validator.engines.docker.load import load
+from validator.engines.docker import EngineImages
+from validator.engines.endpoint import Endpoint
+from validator.engines.load import load
 from validator.model.spec import PROJECT, ImageSpec
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound
 
-from validator.engines.docker.images import Derivation, derivation_of
+from validator.engines.images import Derivation, derivation_of
 
 IMAGE = "tf2.21.0-cuda12.5-cudnn9.3-py312"
 LABELS = {

@@ -14,9 +14,9 @@ from unittest.mock import Mock
 import pytest
 
 from validator.delivery.pull import Engine
-from validator.engines.docker import endpoint
-from validator.engines.docker.containers import device_requests, offers_gpus
-from validator.engines.docker.endpoint import Reached, _check_server, connect, find_buildx
+from validator.engines import endpoint
+from validator.engines.containers import device_requests, offers_gpus
+from validator.engines.endpoint import Reached, _check_server, connect, find_buildx
 from validator.errors import MissingError
 
 

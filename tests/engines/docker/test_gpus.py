@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker.containers import device_requests, offers_gpus
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.containers import device_requests, offers_gpus
+from validator.engines.docker import DockerEngine
 from validator.errors import MissingError
 from validator.model.measurement import Outside, Unread
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from validator.engines.docker.images import layers_of
+from validator.engines.images import layers_of
 from validator.model.record import Layer
 
 #: The layers of an image that BuildKit made on a bootstrapped base, in an engine with the containerd store.

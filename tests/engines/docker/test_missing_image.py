@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.engines.docker.containers import _find_image_hint
+from validator.engines.containers import _find_image_hint
 
 
 @pytest.mark.parametrize(

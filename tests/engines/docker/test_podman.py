@@ -8,8 +8,8 @@ from unittest.mock import Mock
 
 import pytest
 
-from validator.engines.docker import endpoint
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines import endpoint
+from validator.engines.endpoint import Endpoint
 from validator.errors import MissingError
 
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from validator.engines.docker.engine import digest
+from validator.engines.docker import digest
 
 
 def test_the_name_depends_on_the_base_and_the_packages() -> None:

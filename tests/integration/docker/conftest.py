@@ -14,10 +14,10 @@ import pytest
 from docker.errors import ImageNotFound
 
 from validator.assemble.image import Assembler, put_base
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
-from validator.engines.docker.images import list_images
-from validator.engines.docker.load import load
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
+from validator.engines.images import list_images
+from validator.engines.load import load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
 from validator.model.record import Record, record_of

@@ -12,7 +12,7 @@ import pytest
 from uv import find_uv_bin
 
 from validator.assemble.wheels import Wheelhouse
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.locks import lock_files
 from validator.model.record import Record
 from validator.model.spec import Lock, image_reference

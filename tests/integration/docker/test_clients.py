@@ -15,7 +15,7 @@ import pytest
 from validator.assemble.destinations import OciLayout, RegistryDestination
 from validator.assemble.image import Assembled, assemble
 from validator.assemble.layer_table import LayerTable
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.model.spec import Lock
 from validator.registry.names import Repository
 

@@ -14,8 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from validator.cli.doctor import check_command
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
 from validator.engines.protocol import Built
 from validator.locks import lock_files
 from validator.model.spec import Lock

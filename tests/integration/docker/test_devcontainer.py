@@ -15,7 +15,7 @@ import pytest
 
 from validator.delivery.formats import write_devcontainer
 from validator.delivery.start import Devices, Image, Place, Start, User
-from validator.engines.docker.endpoint import Endpoint
+from validator.engines.endpoint import Endpoint
 from validator.engines.protocol import Built
 
 from ...delivery.formats.test_devcontainer_cli import unpack

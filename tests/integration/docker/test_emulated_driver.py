@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint, connect, connect_podman
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect, connect_podman
 from validator.engines.protocol import ProbeRequest, probe_archive
 from validator.model.record import Verdict
 from validator.model.report import CheckOutcome, Report, read_report

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from validator.assemble.configuration import XLA_CACHE
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import Built
 
 from ...emulation import cdi

@@ -17,8 +17,8 @@ import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.assemble.image import Assembler
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
 from validator.errors import EXIT_INTERRUPTED, MissingError
 from validator.model.spec import LABEL_LOCK
 
@@ -169,8 +169,8 @@ def test_ctrl_c_ends_the_work_and_leaves_no_image(
         from tests.integration.docker.package_index import lock_of
         from validator import cli
         from validator.__main__ import main
-        from validator.engines.docker.endpoint import connect
-        from validator.engines.docker.engine import DockerEngine
+        from validator.engines.endpoint import connect
+        from validator.engines.docker import DockerEngine
         from validator.model.spec import ImageSpec, Variant
 
         spec = ImageSpec("2.94.0", PYTHON, Variant.CPU)

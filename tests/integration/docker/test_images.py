@@ -10,8 +10,8 @@ from pathlib import Path
 import certifi
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
 from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError
 from validator.model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC

@@ -17,8 +17,8 @@ from urllib.request import urlopen
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
 from validator.engines.protocol import Built
 from validator.locks.resolve import resolve
 from validator.matrix.images import JUPYTER_PACKAGES

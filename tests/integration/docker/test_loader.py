@@ -9,8 +9,8 @@ from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.image import assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel_layers import plan_image
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.load import load
+from validator.engines.endpoint import Endpoint
+from validator.engines.load import load
 
 from ...assemble.bases import GPU, Shelf, lock_of
 

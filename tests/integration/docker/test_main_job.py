@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
 from validator.locks import lock_files
 from validator.model.record import Record, Verdict
 from validator.model.spec import image_reference

@@ -12,8 +12,8 @@ import pytest
 
 from validator import cli
 from validator.compat import releases
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.images import list_images
+from validator.engines.endpoint import Endpoint
+from validator.engines.images import list_images
 from validator.model.spec import image_reference
 
 from ...supply import own_wheel_files as made

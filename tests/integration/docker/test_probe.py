@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from validator.engines.docker.containers import CONTAINER, intend, new_name, remove_container
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.containers import CONTAINER, intend, new_name, remove_container
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.system import runs

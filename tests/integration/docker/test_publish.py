@@ -13,9 +13,9 @@ from validator.assemble.image import Assembler
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import DockerEngine
-from validator.engines.docker.images import list_images
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint
+from validator.engines.images import list_images
 from validator.locks import lock_files
 from validator.model.spec import ImageSpec, Lock, Variant, image_reference
 from validator.pipeline.build_matrix import build_matrix

@@ -20,9 +20,9 @@ from validator.assemble.destinations import RegistryDestination
 from validator.assemble.image import Assembler, put_base
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust, TrustFile
-from validator.engines.docker import images
-from validator.engines.docker.endpoint import Endpoint, connect
-from validator.engines.docker.engine import DockerEngine
+from validator.engines import images
+from validator.engines.docker import DockerEngine
+from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
 from validator.model.spec import ImageSpec, Lock
@@ -188,7 +188,7 @@ def test_a_killed_push_leaves_no_tag_and_can_be_continued(
         from tests.integration.docker.conftest import CPU, KERAS, maker_at, tensorflow
         from tests.integration.docker.package_index import lock_of
         from tests.integration.docker.test_push import publisher_to
-        from validator.engines.docker.endpoint import connect
+        from validator.engines.endpoint import connect
         maker = maker_at(Path({str(cache)!r}), {index.url!r}, connect())
         publisher_to({proxy.address!r}, maker).push(CPU, lock_of(CPU, tensorflow(), KERAS), print)
     """)

@@ -17,8 +17,8 @@ from validator.cli.planning import load_plan
 from validator.compat.policies import requirements
 from validator.delivery.pull import NotCertified
 from validator.delivery.rehearsal import serve_command
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.images import list_images
+from validator.engines.endpoint import Endpoint
+from validator.engines.images import list_images
 from validator.errors import MissingError
 from validator.locks import lock_files
 from validator.model.record import Origin, Verdict

@@ -17,8 +17,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.docker.endpoint import Endpoint
-from validator.engines.docker.engine import EngineImages
+from validator.engines.docker import EngineImages
+from validator.engines.endpoint import Endpoint
 from validator.errors import InputError
 from validator.model.spec import Additions
 from validator.pipeline.makers import rebuild_image

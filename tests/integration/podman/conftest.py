@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker.endpoint import Endpoint, connect_podman
+from validator.engines.endpoint import Endpoint, connect_podman
 from validator.errors import MissingError
 
 from ...loop import tiers

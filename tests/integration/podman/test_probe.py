@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.docker.engine import DockerEngine
+from validator.engines.docker import DockerEngine
 from validator.errors import MissingError
 
 from ..docker.conftest import quiet

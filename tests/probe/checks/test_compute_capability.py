@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validator.compat import drivers, facts, gpus
+from validator.compat import facts, hardware
 from validator.compat.compile import PROBE_TABLE, probe_table
 from validator.compat.predict import predict, software_of
 from validator.compat.releases import release as find_release
@@ -21,7 +21,9 @@ from ...compat.cells import cell
 from ...laws import subjects_to_try
 
 RELEASES = [row["tensorflow"] for row in facts.rows("builds", "builds")]
-CAPABILITIES = sorted({str(gpu.compute_capability) for gpu in gpus.gpus()} | {"8.7", "8.8", "10.1", "11.0"})
+CAPABILITIES = sorted(
+    {str(gpu.compute_capability) for gpu in hardware.gpus()} | {"8.7", "8.8", "10.1", "11.0"}
+)
 BUILD = {
     "is_cuda_build": True,
     "cuda_version": "12.5.1",
@@ -63,7 +65,7 @@ RULES = {"no_kernels_for_gpu", "ptx_not_compiled_by_driver", "cudnn_without_gpu"
 )
 def test_the_probe_judges_as_the_predictions_do(release: str, policy: str, run: Any) -> None:
     for capability in subjects_to_try(CAPABILITIES, RELEASES.index(release)):
-        for driver in drivers.branches():
+        for driver in hardware.branches():
             asked = cell(release, capability, str(driver.number), policy)
             rules = {one.rule for one in predict(asked).reasons if one.outcome is Outcome.FAILS}
             installed = software_of(asked.image)

@@ -16,8 +16,7 @@ import pytest
 from validator.answers import table
 from validator.answers.browser import ask
 from validator.answers.table import MARKS, last_month, make_table, question
-from validator.compat.drivers import branches, ended
-from validator.compat.gpus import gpu_names, gpus, plain_words
+from validator.compat.hardware import branches, ended, gpu_names, gpus, plain_words
 from validator.reports.page import answers
 
 #: Some of each kind: none, a compute capability, models with and without a condition or a measurement.

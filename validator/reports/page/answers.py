@@ -25,8 +25,7 @@ from typing import Any
 
 import markupsafe
 
-from ...compat.drivers import branches
-from ...compat.gpus import gpu_names
+from ...compat.hardware import branches, gpu_names
 from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...compat.facts import UnknownGpu
-from ...compat.gpus import gpu
+from ...compat.hardware import gpu
 from ...compat.policies import is_recommended, why_recommended
 from ...compat.releases import release
 from ...model.prediction import Outcome

@@ -21,14 +21,14 @@ import requests
 from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
-from ...assemble import bootstrap
-from ...assemble.base import Base, ImageName
-from ...assemble.bytecode import ENVIRONMENT
-from ...assemble.destinations import Destination
-from ...assemble.image import Assembler
-from ...errors import BuildError, InputError, MissingError, ValidatorError
-from ...model.measurement import Outside, Unread
-from ...model.spec import (
+from ..assemble import bootstrap
+from ..assemble.base import Base, ImageName
+from ..assemble.bytecode import ENVIRONMENT
+from ..assemble.destinations import Destination
+from ..assemble.image import Assembler
+from ..errors import BuildError, InputError, MissingError, ValidatorError
+from ..model.measurement import Outside, Unread
+from ..model.spec import (
     LABEL_BASE,
     LABEL_LOCK,
     LABEL_RECIPE,
@@ -38,18 +38,18 @@ from ...model.spec import (
     Lock,
     image_reference,
 )
-from ...resources import images_directory
-from ...system import processes
-from ...system.files import full_disk, full_disk_named, says_full_disk
-from ...system.processes import Progress
-from ...system.runs import temporary_directory
-from ..host_reading import read_host
-from ..protocol import Built, ProbeRequest
+from ..resources import images_directory
+from ..system import processes
+from ..system.files import full_disk, full_disk_named, says_full_disk
+from ..system.processes import Progress
+from ..system.runs import temporary_directory
 from . import containers
 from .containers import new_name, offers_gpus
 from .endpoint import Endpoint, disk_full, engine_gone, podman_save
+from .host_reading import read_host
 from .images import Derivation, derivation_of, facts_of, layers_of, pull
 from .load import load
+from .protocol import Built, ProbeRequest
 
 #: The directory of the Dockerfile and its script, in `images/`.
 _RECIPE = "system-packages"

@@ -32,10 +32,10 @@ import yaml
 from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
-from ...errors import MissingError, ValidatorError
-from ...model.codec import LARGEST
-from ...system import processes, runs
-from ...system.files import read_text
+from ..errors import MissingError, ValidatorError
+from ..model.codec import LARGEST
+from ..system import processes, runs
+from ..system.files import read_text
 
 
 def engine_gone(what: str) -> MissingError:

@@ -1,41 +1,221 @@
-"""What this machine keeps to sign and to certify: its keys, which `trust.yaml` registers, and challenges.
+"""Read `trust.yaml`, next to `matrix.yaml`, and write to it: who may sign, and which limits are refused.
 
-One key signs what the machine measures, another one what it builds. They have no password, since nobody is
-there to type it at night. So only their owner can read them, and what is measured runs in a container.
+The file is read from the certifier's own checkout, never from an artifact: whoever can change it decides what
+is certified. It belongs to people, so their comments and their style stay when a machine's key is registered
+or revoked: a line is inserted, and the result is read again before it replaces the file.
 
-`trust.yaml` belongs to people, so their comments and their style stay: a line is inserted or changed, and the
-result is read again before it replaces the file.
-
-A challenge is a random number that a measurement has to repeat, so that an old measurement can't be reused.
-Whoever certifies makes one for each cell and run, and accepts a measurement only with a challenge of its own
-that no other record has used. The time when it was made is known to the certifier, so a measurement can't
-claim to be older than its challenge.
+A machine has one key for what it measures, and another one for what it builds. They have no password, since
+nobody is there to type it at night. So only their owner can read them, and what is measured runs in a
+container.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
-import secrets
-import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from yaml import CollectionNode, MappingNode, Node, SequenceNode
 
 from ..errors import InputError, MissingError
-from ..matrix.document import keys_of, parse_document
-from ..model import codec
-from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
+from ..matrix.document import (
+    Document,
+    EmptyFile,
+    MatrixError,
+    check_shape,
+    keys_of,
+    parse_document,
+    plain_value,
+    quote,
+    read_document,
+    unknown_name,
+)
+from ..matrix.document import Path as Place
+from ..matrix.schema import Axis, Text
+from ..model.codec import NEVER, now_utc, parse_timestamp
+from ..model.measurement import Source
+from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
-from ..system.files import machine_directory, make_machine_directory, read_file, read_text, write_atomically
+from ..system.files import machine_directory, make_machine_directory, read_text, write_atomically
 from .signatures import Signer, make_key_pair
-from .trust import HINT, Party, Signatory, TrustFile, is_empty, read_key, read_trust_file
+from .trust import (
+    THROW_AWAY,
+    Party,
+    Signatory,
+    TrustFile,
+    public_pem,
+    read_key,
+)
+
+#: The file's name, next to the matrix.
+NAME = "trust.yaml"
+HINT = f"{manual('reference/trust-file.md')} describes the file"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_PEM = re.compile(
+    rf"\s*({re.escape(THROW_AWAY)}\s+)?"
+    r"-----BEGIN PUBLIC KEY-----\s+[A-Za-z0-9+/=\s]+-----END PUBLIC KEY-----\s*"
+)
+_GLOB = re.compile(r"[a-z0-9.*+-]+")
+#: The facts from outside that have to be allowed. What the host itself reads always counts.
+_SOURCES = (Source.NODE_LABELS.value,)
+#: The codes of the limits that a probe can report.
+_LIMITS = tuple(code for code, kind in CATALOGUE.items() if kind.severity == LIMIT)
+
+
+def read_trust_file(path: Path) -> TrustFile:
+    """Read the file. Raises InputError, with the line of each problem."""
+    if not path.exists():
+        raise InputError(
+            f"{path}: does not exist, so nobody may sign measurements",
+            hint="register the machines that measure: `runner init --register` on the machine adds it;"
+            f" {HINT}",
+        )
+    try:
+        return _parties(read_document(path))
+    except EmptyFile:
+        return TrustFile()
+    except MatrixError as error:
+        raise InputError(str(error), hint=HINT) from None
+
+
+def is_empty(path: Path) -> bool:
+    """Tell whether the reader of YAML finds nothing but comments in the file."""
+    try:
+        read_document(path)
+    except MatrixError as error:
+        return isinstance(error, EmptyFile)
+    return False
+
+
+# The shape of the file.
+
+
+class _Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    key: Text = ""
+    identity: Text = ""
+    issuer: Text = ""
+
+
+class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    name: Text
+    key: Text = ""
+    identity: Text = ""
+    issuer: Text = ""
+    until: datetime
+    revoked: datetime = NEVER
+
+
+class _Runner(_Builder, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    host_classes: Axis
+    outside: Axis = []
+
+
+_Parties = Annotated[list[_Builder], Meta(max_length=1000)]
+_Runners = Annotated[list[_Runner], Meta(max_length=1000)]
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    release: _Release = _Release()
+    builders: _Parties = []
+    runners: _Runners = []
+    refuse_limits: Axis = []
+
+
+def _parties(document: Document) -> TrustFile:
+    check_shape(document, _File)
+    document.raise_problems()
+    content = plain_value(document.root)
+    release = _signatory(content["release"], ("release",), document) if "release" in content else None
+    found = {
+        section: tuple(
+            _party(entry, (section, index), document) for index, entry in enumerate(content.get(section, []))
+        )
+        for section in ("builders", "runners")
+    }
+    document.raise_problems()
+    _refuse_repeats(release, found, document)
+    codes = content.get("refuse_limits", [])
+    codes = [codes] if isinstance(codes, str) else codes
+    for index, code in enumerate(codes):
+        if code not in _LIMITS:
+            document.report(("refuse_limits", index), unknown_name(code, _LIMITS))
+    document.raise_problems()
+    return TrustFile(release, found["builders"], found["runners"], tuple(codes))
+
+
+def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
+    if not _NAME.fullmatch(entry["name"]):
+        document.report((*place, "name"), f"{quote(entry['name'])} is not a name: use letters, digits, . _ -")
+    globs = entry.get("host_classes", [])
+    globs = [globs] if isinstance(globs, str) else globs
+    for index, glob in enumerate(globs):
+        if not _GLOB.fullmatch(glob):
+            message = f'{quote(glob)} is not a host class (such as "r580-h100", or "*-h100" for every driver)'
+            document.report((*place, "host_classes", index), message)
+    sources = entry.get("outside", [])
+    sources = [sources] if isinstance(sources, str) else sources
+    for index, source in enumerate(sources):
+        if source not in _SOURCES:
+            document.report((*place, "outside", index), unknown_name(source, _SOURCES))
+    until = parse_timestamp(entry["until"])
+    assert until is not None
+    revoked = parse_timestamp(entry["revoked"]) if "revoked" in entry else None
+    known = tuple(Source(source) for source in sources if source in _SOURCES)
+    signatory = _signatory(entry, place, document)
+    return Party(entry["name"], signatory, until, revoked, tuple(globs), known)
+
+
+def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:
+    given = {name for name in ("key", "identity", "issuer") if name in entry}
+    if given == {"key"}:
+        try:
+            is_key = _PEM.fullmatch(entry["key"]) is not None and bool(public_pem(entry["key"]))
+        except InputError:
+            is_key = False
+        if not is_key:
+            message = "not a public key in PEM: it begins with -----BEGIN PUBLIC KEY-----"
+            document.report((*place, "key"), message)
+        return Signatory(key=f"{entry['key'].strip()}\n")
+    if given == {"identity", "issuer"}:
+        return Signatory(identity=entry["identity"], issuer=entry["issuer"])
+    document.report(place, "needs either a key, or an identity and its issuer")
+    return Signatory()
+
+
+def _refuse_repeats(
+    release: Signatory | None, found: dict[str, tuple[Party, ...]], document: Document
+) -> None:
+    """Report names and signers that are given twice: it would not be clear which entry revokes a key.
+
+    The release signer may have the identity of a builder, because one workflow may be both, unless that is
+    revoked: the release signer can't be.
+    """
+    names: set[str] = set()
+    keys = {release.signer} if release is not None and release.key is not None else set[str]()
+    placed = (((section, index), one) for section in found for index, one in enumerate(found[section]))
+    for place, party in placed:
+        if party.name in names:
+            document.report((*place, "name"), f"the name {quote(party.name)} is given twice")
+        names.add(party.name)
+        if release is not None and party.revoked is not None and party.signatory == release:
+            document.report(("release",), f"its identity is revoked as that of {quote(party.name)}")
+        if party.signatory.key is not None:
+            signer = party.signatory.signer
+            message = "this key is given twice; each role needs a key of its own"
+        else:
+            signer = f"{party.signatory.identity}\n{party.signatory.issuer}"
+            message = "this identity is given twice; each party needs one of its own"
+        if signer in keys:
+            document.report((*place, "key" if party.signatory.key is not None else "identity"), message)
+        keys.add(signer)
+
 
 #: How long a machine is registered for, unless somebody says otherwise.
 TERM = timedelta(days=365)
@@ -280,156 +460,3 @@ def _line_after(node: Node) -> int:
 def _inserted(lines: list[str], at: int, line: str) -> str:
     before = "".join(lines[:at])
     return before + ("" if before.endswith("\n") else "\n") + line + "".join(lines[at:])
-
-
-#: How long a challenge stays valid. By default, certificates are valid for the same time.
-LIFETIME = timedelta(days=14)
-_FORM = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True)
-class Challenge:
-    """32 random bytes in hex, with what they were made for: a cell, or an image spec on any host class."""
-
-    value: str
-    asked: str
-    issued: datetime
-
-    def is_for(self, image: str, cell: str) -> bool:
-        """Return True if a measurement of this cell may answer the challenge."""
-        return self.asked in (image, cell)
-
-
-def new_challenge(asked: str, now: datetime | None = None) -> Challenge:
-    """Make a challenge. asked: the cell or the image spec that is to be measured."""
-    return Challenge(secrets.token_hex(32), asked, now or now_utc())
-
-
-# In a workflow, one job makes the challenges and passes them to the certifying job as a file.
-
-
-class _Row(msgspec.Struct):
-    id: str
-    challenge: str
-    issued: str
-
-
-class _Rows(msgspec.Struct):
-    include: list[_Row]
-
-
-@dataclass
-class IssuedChallenges:
-    """The challenges of one run of a workflow."""
-
-    by_value: dict[str, Challenge]
-    _used: dict[str, str] = field(default_factory=dict)
-
-    def find(self, value: str) -> Challenge | None:
-        """Return the challenge with this value, if the run made it."""
-        return self.by_value.get(value)
-
-    def use(self, value: str, record: str) -> str | None:
-        """Use a challenge for a record, once. Return the id of another record that has used it before.
-
-        The same record may use it again, so that an interrupted `certify` can be repeated.
-        """
-        before = self._used.setdefault(value, record)
-        return None if before == record else before
-
-
-def read_challenges(path: Path) -> IssuedChallenges:
-    """Read the cells of a workflow's plan: `{"include": [{"id": CELL, "challenge": …, "issued": …}]}`.
-
-    Raises InputError.
-    """
-    try:
-        rows = codec.convert(codec.parse(read_file(path)), _Rows).include
-    except OSError as error:
-        raise InputError(f"{path}: can't be read: {error.strerror}") from error
-    except DocumentError as error:
-        raise InputError(f"{path}: not a file of challenges: {error}", hint=_MADE_BY) from None
-    found: dict[str, Challenge] = {}
-    for row in rows:
-        issued = parse_timestamp(row.issued)
-        if not _FORM.fullmatch(row.challenge) or issued is None:
-            raise InputError(f"{path}: the challenge of {row.id} can't be read", hint=_MADE_BY)
-        if row.challenge in found:
-            raise InputError(f"{path}: {row.id} has the challenge of another cell", hint=_MADE_BY)
-        found[row.challenge] = Challenge(row.challenge, row.id, issued)
-    return IssuedChallenges(found)
-
-
-_MADE_BY = "`certify challenges` writes such a file"
-
-
-# On a machine that both measures and certifies, or that certifies for others by hand.
-
-
-class Ledger:
-    """The challenges that this machine made, in its own directory. Several processes may use it at once."""
-
-    def __init__(self) -> None:
-        self.path = machine_directory() / "challenges.db"
-
-    def issue(self, asked: str, now: datetime | None = None) -> Challenge:
-        """Make a challenge and note it. Raises MissingError if it can't be noted."""
-        made = new_challenge(asked, now)
-        with self._open() as database:
-            # A challenge that is not in the file is refused, so expired ones can be deleted.
-            database.execute("DELETE FROM challenges WHERE issued < ?", (_text(made.issued - 2 * LIFETIME),))
-            database.execute(
-                "INSERT INTO challenges (value, asked, issued) VALUES (?, ?, ?)",
-                (made.value, made.asked, _text(made.issued)),
-            )
-        return made
-
-    def find(self, value: str) -> Challenge | None:
-        """Return the challenge with this value, if this machine made it. Raises MissingError."""
-        if not self.path.exists():
-            return None
-        with self._open() as database:
-            row = database.execute(
-                "SELECT asked, issued FROM challenges WHERE value = ?", (value,)
-            ).fetchone()
-        issued = parse_timestamp(row[1]) if row else None
-        return Challenge(value, row[0], issued) if issued is not None else None
-
-    def use(self, value: str, record: str) -> str | None:
-        """Use a challenge for a record, once, like `IssuedChallenges.use`. Raises MissingError."""
-        with self._open() as database:
-            database.execute(
-                "UPDATE challenges SET record = ? WHERE value = ? AND record IS NULL", (record, value)
-            )
-            row = database.execute("SELECT record FROM challenges WHERE value = ?", (value,)).fetchone()
-        assert row is not None, "only a challenge that was found is used"
-        return None if row[0] == record else str(row[0])
-
-    @contextlib.contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction, which waits for those of other processes."""
-        make_machine_directory()
-        try:
-            with contextlib.closing(sqlite3.connect(self.path, timeout=30, isolation_level=None)) as database:
-                database.execute("BEGIN IMMEDIATE")
-                database.execute(_TABLE)
-                yield database
-                database.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise MissingError(
-                f"{self.path}: the challenges can't be read or written: {error}",
-                hint="if the file is damaged, remove it; what was measured but not certified yet has to be"
-                " measured again",
-            ) from error
-
-
-#: The challenges that a certifier made.
-Challenges = IssuedChallenges | Ledger
-_TABLE = (
-    "CREATE TABLE IF NOT EXISTS challenges"
-    " (value TEXT PRIMARY KEY, asked TEXT NOT NULL, issued TEXT NOT NULL, record TEXT)"
-)
-
-
-def _text(when: datetime) -> str:
-    return format_timestamp(when, "milliseconds")

@@ -15,16 +15,16 @@ from docker import DockerClient
 from docker.errors import ImageNotFound
 from docker.models.images import Image
 
-from ...errors import MissingError, ValidatorError
-from ...model import codec
-from ...model.codec import DocumentError
-from ...model.record import Layer
-from ...model.spec import LABEL_LOCK, LABEL_SPEC, PROJECT
-from ...registry.names import Repository
-from ...registry.session import explain, fault_of
-from ...system import processes
-from ...system.files import says_full_disk
-from ...system.processes import Progress
+from ..errors import MissingError, ValidatorError
+from ..model import codec
+from ..model.codec import DocumentError
+from ..model.record import Layer
+from ..model.spec import LABEL_LOCK, LABEL_SPEC, PROJECT
+from ..registry.names import Repository
+from ..registry.session import explain, fault_of
+from ..system import processes
+from ..system.files import says_full_disk
+from ..system.processes import Progress
 from .endpoint import Reached, disk_full, engine_gone
 
 T = TypeVar("T")

@@ -20,15 +20,15 @@ from docker.errors import APIError, DockerException, ImageNotFound, NotFound
 from docker.models.containers import Container
 from docker.types import CancellableStream, DeviceRequest, LogConfig
 
-from ...errors import InputError, MissingError, ValidatorError
-from ...model.spec import PROJECT, image_reference
-from ...system import processes, runs
-from ...system.files import says_full_disk
-from ...system.processes import Progress
-from ...system.runs import Note
-from ..protocol import NO_PYTHON, START, ProbeRequest
+from ..errors import InputError, MissingError, ValidatorError
+from ..model.spec import PROJECT, image_reference
+from ..system import processes, runs
+from ..system.files import says_full_disk
+from ..system.processes import Progress
+from ..system.runs import Note
 from .endpoint import Endpoint, disk_full, engine_gone, podman_create
 from .images import read
+from .protocol import NO_PYTHON, START, ProbeRequest
 
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"

@@ -20,16 +20,16 @@ from typing import TypeVar
 import requests
 from docker.errors import DockerException
 
-from ...assemble.base import read_config
-from ...assemble.destinations import Destination, differs, docker_annotations, docker_manifest
-from ...assemble.layers import Encoded, Write
-from ...errors import InputError, ValidatorError
-from ...model.spec import LABEL_SPEC, PROJECT
-from ...registry.layout import blob_path, in_layout
-from ...system import runs
-from ...system.files import cache_directory, full_disk_named, says_full_disk, writing
-from ...system.pools import BLOCK, Abandoned, CutError, Pipe
-from ...system.processes import Progress
+from ..assemble.base import read_config
+from ..assemble.destinations import Destination, differs, docker_annotations, docker_manifest
+from ..assemble.layers import Encoded, Write
+from ..errors import InputError, ValidatorError
+from ..model.spec import LABEL_SPEC, PROJECT
+from ..registry.layout import blob_path, in_layout
+from ..system import runs
+from ..system.files import cache_directory, full_disk_named, says_full_disk, writing
+from ..system.pools import BLOCK, Abandoned, CutError, Pipe
+from ..system.processes import Progress
 from . import containers
 from .endpoint import Endpoint, disk_full, engine_gone
 from .images import facts_of, list_images
