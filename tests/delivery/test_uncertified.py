@@ -17,6 +17,7 @@ from validator.delivery.resolve import split_reference
 from validator.engines.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC
+from validator.registry.layout import named_in_layout
 from validator.registry.names import identifier_of
 
 from ..assemble.synthetic import Image, Layer
@@ -277,13 +278,18 @@ def layout(tmp_path: Path) -> Path:
     return directory
 
 
+def digest_in(layout: Path, tag: str) -> str:
+    return named_in_layout(layout, tag)[1]
+
+
 @pytest.mark.parametrize("format_", ["podman", "apptainer", "slurm"])
 def test_an_image_of_an_oci_layout(format_: str, layout: Path, shelf: Shelf) -> None:
     (layout.parent / "below").mkdir()
     options = ("--format", format_, *HERE, "--image", f"oci:../images:{TAG}", "--", "python", "a")
     done = run(shelf, "run", "--uncertified", *options, cwd=layout.parent / "below", VALIDATOR_KEY="")
     assert done.code == EXIT_OK, done.err
-    assert shlex.split(done.out, comments=True)[-3:] == [f"oci:{layout}:{TAG}", "python", "a"]
+    name = f"oci:{layout}:{TAG}" if format_ == "podman" else f"oci:{layout}@{digest_in(layout, TAG)}"
+    assert shlex.split(done.out, comments=True)[-3:] == [name, "python", "a"]
     assert is_loud(done) and "It is in an OCI layout" in said(done.out)
     assert "The facts predict that it works on this host: " in said(done.out)
     assert ("nvidia.com/gpu=all" in done.out) == (format_ == "podman")
@@ -291,7 +297,8 @@ def test_an_image_of_an_oci_layout(format_: str, layout: Path, shelf: Shelf) -> 
 
 def test_an_image_of_an_oci_layout_without_cuda_needs_no_host(layout: Path, shelf: Shelf) -> None:
     done = nowhere(shelf, "--format", "apptainer", "--image", f"oci:{layout}:{CPU}")
-    assert reference(done) == f"oci:{layout}:{CPU}"
+    assert reference(done) == f"oci:{layout}@{digest_in(layout, CPU)}"
+    assert f"Apptainer before 1.4 does not take a digest; there it is oci:{layout}:{CPU}." in said(done.out)
     assert "--nv" not in done.out and "It has no CUDA" in said(done.out)
 
 

@@ -73,6 +73,21 @@ EXPORT int nvmlDeviceGetUUID(void *device, char *text, unsigned size)
     return 0;
 }
 
+typedef struct {
+    char legacy[16];
+    unsigned domain, bus, device, identifier, subsystem;
+    char address[32];
+} pci_info;
+
+EXPORT int nvmlDeviceGetPciInfo_v3(void *device, pci_info *found)
+{
+    CHECKED;
+    unsigned bus = (unsigned)(6 + (size_t)device);
+    *found = (pci_info){.bus = bus};
+    snprintf(found->address, sizeof found->address, "00000000:%02X:00.0", bus);
+    return 0;
+}
+
 EXPORT int nvmlDeviceGetCudaComputeCapability(void *device, int *major, int *minor)
 {
     CHECKED;

@@ -27,6 +27,7 @@ class Row:
 
 
 _OFFLINE = "tests/offline/test_measure.py"
+_WHOLE_WAY = "tests/offline/test_whole_way.py"
 _KUBERNETES = "tests/fleet/kubernetes/test_kubernetes.py"
 
 WEEKLY = (
@@ -191,6 +192,19 @@ WEEKLY = (
         f"{_OFFLINE}::test_a_full_disk_is_named",
         "One program unpacks images for both ways.",
         kept=("namespace",),
+    ),
+    Row(
+        f"{_WHOLE_WAY}::test_an_engine_and_the_runners_key_lead_to_a_certificate",
+        "Podman has the engine protocol of Docker, which stays.",
+        kept=("docker",),
+    ),
+    Row(
+        f"{_WHOLE_WAY}::test_without_the_runners_key_it_is_not_certified",
+        "Measures once more with Docker. `tests/pipeline/test_delivered.py` measures without a key.",
+    ),
+    Row(
+        f"{_WHOLE_WAY}::test_the_answer_to_the_challenge_of_another_image_is_refused",
+        "Measures once more with Docker. `tests/certify/test_challenges.py` refuses such a challenge.",
     ),
     Row(
         f"{_KUBERNETES}::test_a_lost_node_ends_the_attempt_and_the_next_one_runs_once",

@@ -42,7 +42,7 @@ def write(directory: Path, size: int = 1000, members: Mapping[str, bytes] = FILE
         for path, content in members.items()
         if "/blobs/" not in path
     }
-    document = {"format": 1, "images": [], "files": files, "volumes": volumes}
+    document = {"format": 1, "images": [], "hosts": [], "files": files, "volumes": volumes}
     save(directory, document)
     return document
 

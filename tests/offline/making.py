@@ -20,15 +20,17 @@ from typing import Any
 
 import pynvml
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import validator
 from tests.fleet.slurm.python_image import entries
-from validator.assemble.destinations import OciLayout
+from validator.assemble.destinations import OciLayout, RegistryDestination
 from validator.assemble.layers import Encoded, Entry, InMemory, encode
 from validator.engines.venv import find_python
 from validator.fleet.protocol import read_frames
 from validator.model.codec import encode as as_json
 from validator.model.spec import Choice, ImageSpec, Variant
+from validator.offline.receive import Bundle, File, Image, Volume
 from validator.pipeline.bundle import own_wheel
 from validator.pipeline.measuring import Question
 from validator.registry.names import image_tag
@@ -78,10 +80,11 @@ def _python_layer() -> tuple[bytes, Encoded]:
 
 
 class Layers:
-    """An OCI layout that gets one image."""
+    """An OCI layout, or a registry, that gets one image."""
 
-    def __init__(self, directory: Path) -> None:
-        self._layout = OciLayout(directory, TAG)
+    def __init__(self, place: Path | RegistryDestination, labels: Mapping[str, str] | None = None) -> None:
+        self._place = OciLayout(place, TAG) if isinstance(place, Path) else place
+        self._labels = labels or {}
         self._layers: list[Encoded] = []
 
     def add_python(self) -> Layers:
@@ -120,7 +123,7 @@ class Layers:
             {
                 "architecture": "amd64",
                 "os": "linux",
-                "config": {"Env": ["PATH=/usr/bin:/bin", "OF_THE_IMAGE=yes"]},
+                "config": {"Env": ["PATH=/usr/bin:/bin", "OF_THE_IMAGE=yes"], "Labels": self._labels},
                 "rootfs": {"type": "layers", "diff_ids": [layer.diff_id for layer in self._layers]},
             }
         ).encode()
@@ -133,14 +136,14 @@ class Layers:
         ]
         kind = "application/vnd.oci.image.manifest.v1+json"
         manifest = {"schemaVersion": 2, "mediaType": kind, "config": blobs[0], "layers": blobs[1:]}
-        return self._layout.finish(json.dumps(manifest).encode(), kind)
+        return self._place.finish(json.dumps(manifest).encode(), kind)
 
     def _put(self, content: bytes, blob: Encoded) -> Encoded:
         def copy(write: Callable[[bytes], object]) -> Encoded:
             write(content)
             return blob
 
-        return self._layout.receive(copy, blob)
+        return self._place.receive(copy, blob)
 
 
 def received(place: Path, probe: str, layers: Layers | None = None, timeout_s: float = 60.0) -> Path:
@@ -155,14 +158,19 @@ def received(place: Path, probe: str, layers: Layers | None = None, timeout_s: f
     (place / "measure").chmod(0o755)
     question = Question(
         image=SPEC.identifier, variant=Variant.GPU, lock_digest=LOCK_DIGEST, probe_version="2.3.0+test",
-        depth="quick", key="", engine="", image_digest=digest, challenge=CHALLENGE,
+        depth="quick", key="", engine="", image_digest=digest,
     )  # fmt: skip
-    image = {
-        "tag": TAG, "digest": digest, "lock": "locks/image.txt", "probe": "probe/probe.pyz",
-        "arguments": ["--lock", "lock.txt", "--challenge", CHALLENGE], "timeout_s": timeout_s,
-        "challenge": CHALLENGE, "question": as_json(question),
-    }  # fmt: skip
-    document = {"format": 1, "images": [image], "hosts": [], "files": {}, "volumes": []}
+    image = Image(
+        tag=TAG, digest=digest, image=SPEC.identifier, source=TAG, lock="locks/image.txt",
+        probe="probe/probe.pyz", arguments=("--lock", "lock.txt"), timeout_s=timeout_s,
+        challenges={SPEC.identifier: CHALLENGE}, question=question,
+    )  # fmt: skip
+    # Its volumes are gone.
+    sizes = {path: (place / path).stat().st_size for path in ("locks/image.txt", "probe/probe.pyz")}
+    files = {path: File(size, "0" * 64) for path, size in sizes.items()}
+    pieces = tuple((path, 0, size) for path, size in sizes.items() if size)
+    volume = Volume("volume-0001", sum(sizes.values()), "0" * 64, pieces)
+    document = as_json(Bundle((image,), files, (volume,)))
     (place / "bundle.json").write_text(json.dumps(document), encoding="utf-8")
     return place
 
@@ -217,24 +225,30 @@ def leftovers(place: Path) -> Sequence[str]:
 
 def add_tool(wheels: Path) -> None:
     """Write wheels of this tool, and of what it needs. They fit only the Python of the tests."""
-    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
     own, content = own_wheel()
     (wheels / own).write_bytes(content)
-    waiting, seen = ["tensorflow-gpu-matrix"], set[str]()
+    add_needed(wheels)
+
+
+def add_needed(wheels: Path) -> None:
+    """Write wheels of what this tool needs, as it is installed here."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    waiting, seen = [("tensorflow-gpu-matrix", "")], set[tuple[str, str]]()
     while waiting:
-        name = waiting.pop()
+        name, extra = waiting.pop()
         found = metadata.distribution(name)
-        for line in found.requires or ():
-            needed = Requirement(line)
-            if (needed.marker is None or needed.marker.evaluate({"extra": ""})) and needed.name not in seen:
-                seen.add(needed.name)
-                waiting.append(needed.name)
-        if name != "tensorflow-gpu-matrix":
+        for needed in map(Requirement, found.requires or ()):
+            if needed.marker is None or needed.marker.evaluate({"extra": extra}):
+                more = {(needed.name, one) for one in ("", *needed.extras)} - seen
+                seen |= more
+                waiting += more
+        if not extra and name != "tensorflow-gpu-matrix":
             files = {
                 str(file): Path(str(file.locate())) for file in found.files or () if ".." not in file.parts
             }
             files = {name: path for name, path in files.items() if path.suffix != ".pyc"}
-            _write_wheel(wheels / f"{name.replace('-', '_')}-1-{tag}-{tag}-linux_x86_64.whl", files)
+            stem = f"{canonicalize_name(name).replace('-', '_')}-{found.version}"
+            _write_wheel(wheels / f"{stem}-{tag}-{tag}-manylinux_2_28_x86_64.whl", files)
 
 
 def _write_wheel(path: Path, files: Mapping[str, Path]) -> None:

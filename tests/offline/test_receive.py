@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from validator.offline.receive import Refused, receive
+from validator.model.codec import encode
+from validator.offline.receive import Bundle, Refused, receive
 
 from ..support import killed, small_disk
 from .bundles import BLOB, FILES, content, save, sha256, write
@@ -24,6 +25,10 @@ Said = list[str]
 
 def quiet(_: str) -> None:
     pass
+
+
+def as_json(bundle: Bundle) -> Any:
+    return json.loads(json.dumps(encode(bundle)))
 
 
 def received(into: Path) -> dict[str, bytes]:
@@ -36,14 +41,14 @@ def received(into: Path) -> dict[str, bytes]:
 def test_a_bundle_is_unpacked_whatever_its_volumes_are(size: int, tmp_path: Path) -> None:
     document = write(tmp_path, size if size > 1 else 173)
     said: Said = []
-    assert receive(tmp_path, tmp_path / "received", False, said.append) == document
+    assert as_json(receive(tmp_path, tmp_path / "received", False, said.append)) == document
     assert received(tmp_path / "received") == FILES
     assert os.access(tmp_path / "received" / "measure", os.X_OK)
     assert not os.access(tmp_path / "received" / "locks/a.txt", os.X_OK)
     assert not (tmp_path / "received.partial").exists()
     assert said[-1].endswith(sha256((tmp_path / "bundle.json").read_bytes()))
     said.clear()
-    assert receive(tmp_path, tmp_path / "received", False, said.append) == document
+    assert as_json(receive(tmp_path, tmp_path / "received", False, said.append)) == document
     assert said == [f"{tmp_path / 'received'} has this bundle already"]
 
 
@@ -94,6 +99,12 @@ def renamed(path: str) -> Callable[[dict[str, Any]], None]:
     return apply
 
 
+def image(**changes: object) -> dict[str, object]:
+    names = ("image", "source", "arguments", "timeout_s", "challenges", "question")
+    own = {"tag": "a", "digest": f"sha256:{'a' * 64}", "lock": "locks/a.txt", "probe": "locks/a.txt"}
+    return {**dict.fromkeys(names), **own, **changes}
+
+
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a path above": renamed("locks/../../stolen"),
     "an absolute path": renamed("/tmp/stolen"),
@@ -118,8 +129,21 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "an unlisted file": lambda document: document["files"].pop("locks/a.txt"),
     "a file without parts": change("files", "locks/b.txt", to={"size": 0, "sha256": sha256(b"")}),
     "no list of images": change("images", to=None),
+    "an image without a digest": change("images", to=[{"tag": "a"}]),
+    "an image with a number as its digest": change("images", to=[image(digest=1)]),
+    "an image whose digest is a path": change("images", to=[image(digest="sha256:../../a")]),
+    "an image whose tag is a path": change("images", to=[image(tag="../a")]),
+    "a lock of this machine": change("images", to=[image(lock="../../etc/passwd")]),
+    "a probe of this machine": change("images", to=[image(probe="/etc/passwd")]),
     "another format": change("format", to=2),
 }
+
+
+def test_an_image_is_returned_as_it_was_described(tmp_path: Path) -> None:
+    document = write(tmp_path)
+    document["images"] = [image()]
+    save(tmp_path, document)
+    assert as_json(receive(tmp_path, tmp_path / "received", False, quiet)) == document
 
 
 @pytest.mark.parametrize("what", HOSTILE)

@@ -1,22 +1,32 @@
-"""Read what `./measure` wrote without the tool: it becomes a record that can never be certified."""
+"""Measure an image of a bundle as on line, and read what `./measure` wrote without the tool.
+
+The latter becomes a record that can never be certified.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from validator.certify.acceptance import NotCertifiable, check_record
+from validator.certify.acceptance import NotCertifiable, believed, check_record
+from validator.certify.trust import TrustFile
+from validator.engines.protocol import ProbeRequest
 from validator.fleet.inside import frame
-from validator.model.codec import encode
-from validator.model.record import Origin, RecordError, Verdict
+from validator.model.codec import encode, now_utc
+from validator.model.measurement import measurement_of
+from validator.model.record import Origin, Record, RecordError, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
-from validator.pipeline.delivered import read_line
+from validator.offline.receive import Bundle, Image
+from validator.pipeline.delivered import measure, read_line
 from validator.pipeline.measuring import Question
+from validator.pipeline.run import Runner
 
-from .fakes import H100, report
+from .fakes import H100, FakeEngine, outside_of, report
 
 SPEC = ImageSpec("2.21.0", "3.11", Variant.GPU, Choice("as-built", "12.5"), Choice("as-built", "9.3"))
 DIGEST, LOCK, CHALLENGE = "sha256:" + "a" * 64, "sha256:" + "b" * 64, "c" * 64
@@ -29,11 +39,15 @@ NVML = {
     "information": {"0000:3b:00.0": f"Model: \t {H100['gpus'][0]['name']}\nGPU UUID: \t GPU-H100\n"},
 }
 HOSTS = [{"identifier": "r580-h100", "driver": "580", "capability": "9.0", "gpu": "H100"}]
+A100 = {"name": "NVIDIA A100-SXM4-40GB", "compute_capability": "8.0", "uuid": "GPU-A100"}
+#: A machine with GPUs of two models.
+BOTH = {**H100, "gpus": [*H100["gpus"], A100]}
 
 
 def delivered(
-    found: bytes | None, *, engine: str = "docker", isolates: bool = True, nvml: Any = NVML, **changes: Any
-) -> bytes:
+    found: bytes | None, *, engine: str = "docker", isolates: bool = True, nvml: Any = NVML,
+    gpus: tuple[str, ...] = ("GPU-H100",), **changes: Any,
+) -> bytes:  # fmt: skip
     """Return a line of the output. found: the report. changes: other fields of the line."""
     ending = {
         "status": 0 if found else 1, "timed_out": False, "overflow": False, "limit_s": 60.0,
@@ -46,7 +60,7 @@ def delivered(
         inside = frame("report", found)
     node = {
         "unit": UNIT, "job": "", "restart": "0", "node": "", "engine": engine, "isolates": isolates,
-        "image_digest": DIGEST, "gpus": ["GPU-H100"],
+        "image_digest": DIGEST, "gpus": gpus,
     }  # fmt: skip
     frames = {
         "node": json.dumps(node).encode(),
@@ -148,3 +162,109 @@ def test_the_image_of_somebody_else_is_named_after_its_packages() -> None:
 def test_a_line_that_is_damaged_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(RecordError, match="not a record"):
         read_line(delivered(passing(), **changes))
+
+
+def test_gpus_of_two_models_are_one_record_where_the_tool_can_not_run() -> None:
+    """It names both, because the program saw both at once."""
+    gpus = [{**NVML["gpus"][0]}, {**A100, "bus": "00000000:5E:00.0"}]
+    address = {"0000:5e:00.0": f"Model: \t {A100['name']}\nGPU UUID: \t GPU-A100\n"}
+    nvml = {**NVML, "gpus": gpus, "information": {**NVML["information"], **address}}
+    found = json.dumps(json.loads(report(BOTH)) | {"challenge": CHALLENGE}).encode()
+    record = read_line(delivered(found, nvml=nvml, gpus=("GPU-H100", "GPU-A100")))
+    assert record.cell == f"{SPEC.identifier}@r580-h100+a100"
+    assert [gpu.uuid for gpu in record.facts.gpus] == ["GPU-H100", "GPU-A100"]
+    assert (record.verdict, record.reason.endswith("an imported report")) == (Verdict.UNPROVEN, True)
+
+
+# With the tool of the bundle.
+
+Measured = Callable[..., list[Record]]
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> Measured:
+    """Return a function that measures the image of a bundle on a machine with emulated GPUs."""
+    for name in ("lock", "probe"):
+        (tmp_path / name).write_text(name)
+    question = Question(
+        image=SPEC.identifier, variant=Variant.GPU, lock_digest=LOCK, probe_version="2.3.0+test",
+        depth="quick", key="", engine="", image_digest=DIGEST,
+    )  # fmt: skip
+
+    def run(
+        runner: Runner | None, challenges: Mapping[str, str], host: dict[str, Any] = H100, said: Any = print
+    ) -> list[Record]:
+        image = Image(
+            tag="a", digest=DIGEST, image=SPEC.identifier, source="a", lock="lock", probe="probe",
+            arguments=("--lock", "lock.txt"), timeout_s=60.0, challenges=dict(challenges),
+            question=encode(question),
+        )  # fmt: skip
+
+        def probe(request: ProbeRequest) -> bytes:
+            assert (request.archive, request.files) == (b"probe", {"lock.txt": b"lock"})
+            offered = [gpu for gpu in host["gpus"] if not request.gpus or gpu["uuid"] in request.gpus]
+            words = request.arguments
+            asked = words[words.index("--challenge") + 1] if "--challenge" in words else None
+            found = json.loads(report({**host, "gpus": offered}))
+            return json.dumps(found | {"challenge": asked}).encode()
+
+        engine = FakeEngine(seen=outside_of(host))
+        return measure(tmp_path, Bundle((image,), {}, (), tuple(HOSTS)), image, engine, probe, runner, said)
+
+    return run
+
+
+@pytest.fixture
+def signed() -> list[bytes]:
+    """Return what `runner` signed."""
+    return []
+
+
+@pytest.fixture
+def runner(signed: list[bytes]) -> Runner:
+    def sign(statement: bytes) -> str:
+        signed.append(statement)
+        return "signature"
+
+    return Runner(sign, lambda cell: pytest.fail("whoever certifies makes the challenges"))
+
+
+def test_a_runner_signs_as_on_line(measured: Measured, runner: Runner, signed: list[bytes]) -> None:
+    for asked in (SPEC.identifier, f"{SPEC.identifier}@r580-h100"):
+        [record] = measured(runner, {asked: CHALLENGE})
+        assert (record.verdict, record.measurement) == (Verdict.CERTIFIED, "signature")
+        assert record.cell == f"{SPEC.identifier}@r580-h100"
+        said = measurement_of(signed.pop())
+        assert (said.challenge, said.image_digest, said.lock_digest) == (CHALLENGE, DIGEST, LOCK)
+        assert said.outside == outside_of(H100)
+
+
+def test_without_the_runners_key_nothing_counts_elsewhere(measured: Measured) -> None:
+    [made] = measured(None, {SPEC.identifier: CHALLENGE})
+    record = believed(made, TrustFile(), now_utc())
+    assert record.verdict is Verdict.UNPROVEN
+    assert record.reason == "claimed, but not proven: no runner signed its measurement"
+
+
+def test_each_gpu_model_gets_its_record_and_the_challenge_that_was_made_for_it(
+    measured: Measured, runner: Runner, signed: list[bytes]
+) -> None:
+    """The second model of the machine is the one that somebody asked for."""
+    lines: list[str] = []
+    cells = [f"{SPEC.identifier}@{host_class}" for host_class in ("r580-h100", "r580-a100")]
+    records = measured(runner, {cells[1]: CHALLENGE}, BOTH, lines.append)
+    assert [record.cell for record in records] == cells
+    assert [[gpu.uuid for gpu in record.facts.gpus] for record in records] == [["GPU-H100"], ["GPU-A100"]]
+    said = [measurement_of(statement) for statement in signed]
+    assert [one.challenge for one in said] == [None, CHALLENGE]
+    assert [[gpu.uuid for gpu in one.outside.gpus] for one in said] == [["GPU-H100"], ["GPU-A100"]]
+    assert f"{cells[0]}: NVIDIA H100 80GB HBM3 (GPU-H100)" in lines
+    assert f"{cells[1]}: NVIDIA A100-SXM4-40GB (GPU-A100)" in lines
+    assert f"{cells[0]}: can't be certified: the challenges in the bundle are for {cells[1]}" in lines
+    signed.clear()
+    measured(runner, dict.fromkeys(cells, CHALLENGE), BOTH)
+    assert [measurement_of(statement).challenge for statement in signed] == [CHALLENGE, CHALLENGE]
+    # One for the image, whatever the GPU, could be used up by the wrong one.
+    signed.clear()
+    measured(runner, {SPEC.identifier: CHALLENGE}, BOTH)
+    assert [measurement_of(statement).challenge for statement in signed] == [None, None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -9,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
-import msgspec
 
 from ..certify.signatures import Signer, is_installed, parse_bundle
 from ..certify.trust import Ledger, read_challenges
@@ -18,14 +18,13 @@ from ..compat.hardware import model_of
 from ..engines.docker import DockerEngine
 from ..engines.endpoint import connect, connect_podman
 from ..engines.load import load_from_layout
-from ..engines.protocol import Engine, ProbeRequest
+from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
-from ..model import codec
 from ..model.measurement import Unread
 from ..model.spec import NO_GPU, image_reference
-from ..pipeline.delivered import ReceivedBundle
-from ..pipeline.measuring import answer, now, targets
+from ..offline.receive import MANIFEST, read_bundle
+from ..pipeline.delivered import measure
 from ..pipeline.run import Runner
 from ..records import record_files
 from ..system.files import read_file, write_atomically
@@ -53,10 +52,11 @@ def builder_of(trust_path: Path, builder: Builder, *, needed: bool = False) -> S
     password = os.environ.get("COSIGN_PASSWORD", "") if builder.builder_key else None
     signer = Signer(builder.builder_key, password, builder.identity, builder.issuer)
     with signer.trust() as own:
-        known = read_trust_file(trust_path).builders if trust_path.exists() else ()
-    if any(one.signatory.signer == own.signer for one in known):
+        name = own.signer
+    known = read_trust_file(trust_path).builders if trust_path.exists() else ()
+    if any(one.signatory.signer == name for one in known):
         return signer
-    stranger = f"{trust_path} has no builder {own.signer}"
+    stranger = f"{trust_path} has no builder {name}"
     if needed:
         raise ValidatorError(
             f"{stranger}, so nobody would accept what it signs",
@@ -158,41 +158,23 @@ def measure_received() -> int:
     """
     directory, tag, choice, output = sys.argv[1:]
     received = Path(directory)
-    bundle = codec.convert(codec.parse(read_file(received / "bundle.json")), ReceivedBundle)
+    bundle = read_bundle(read_file(received / MANIFEST))
     image = next(image for image in bundle.images if image.tag == tag)
-    question, started = image.question, now()
-    assert question is not None and image.lock is not None, "`./measure` itself measures such an image"
-    lock = read_file(received / image.lock)
     endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
-    try:
+    with contextlib.closing(engine):
         print_status(f"Engine: {engine.describe()}")
-        reference = image_reference(question.image)
+        reference = image_reference(image.image)
         load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
-        engine_id = endpoint.client.images.get(reference).id
-        if engine_id is None:
+        name = endpoint.client.images.get(reference).id
+        if name is None:
             raise InputError(f"{reference}: the engine does not say which image it has loaded")
-        hosts = tuple(host.host_class() for host in bundle.hosts)
         runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
-        records = []
-        # One challenge can be answered once, so only the first of several GPU models can be certified.
-        for number, target in enumerate(targets(engine.outside(), hosts, by_model=True)):
-            request = ProbeRequest(
-                read_file(received / image.probe), image.arguments,
-                {"lock.txt": lock}, image.timeout_s, target.uuids,
-            )  # fmt: skip
-            asked = msgspec.structs.replace(question, engine=engine.name, image_digest=image.digest)
-
-            def probe(request: ProbeRequest = request) -> bytes:
-                return engine.probe_image(engine_id, request, print_status)
-
-            signs = runner if number == 0 else None
-            records.append(answer(asked, probe, target, engine, signs, hosts, started, print_status))
-    finally:
-        engine.close()
+        records = measure(
+            received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
+            runner, print_status,
+        )  # fmt: skip
     text = io.StringIO()
     record_files.write(records, text)
     write_atomically(Path(output), text.getvalue().encode())
-    for record in records:
-        print_status(f"{record.cell}: {record.verdict.value}: {record.reason}")
     return EXIT_OK

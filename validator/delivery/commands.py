@@ -326,8 +326,14 @@ def body(start: Start) -> list[str]:
         words += ["--mount", bind(start.directory, "destination"), "--pwd", WORKSPACE]
         where = f"this directory is {WORKSPACE} in the container, and the command starts there"
         told.append(f"--mount, --pwd: {where}.")
+    image = start.image.in_transport
     if start.image.place is Place.LAYOUT:
-        told.append("oci: Apptainer converts the image in this directory, and caches the result.")
+        # https://github.com/apptainer/apptainer/blob/v1.4.0/internal/pkg/ociimage/sourcesink.go
+        told.append(
+            "oci: Apptainer converts the image in this directory, and caches the result. Apptainer before 1.4"
+            f" does not take a digest; there it is {shlex.quote(image)}."
+        )
+        image = f"{image.rpartition(':')[0]}@{start.image.digest}"
     if start.image.plain_http:
         words.append("--no-https")
         told.append("--no-https: the registry answers without TLS.")
@@ -340,7 +346,7 @@ def body(start: Start) -> list[str]:
     variables = {**(cache_variables(WORKSPACE) if start.directory is not None else {}), **start.environment}
     exports = [f"export {assignment(_PREFIX + name, value)}" for name, value in variables.items()]
     notes = comments([sentence(CACHE_WHY)]) if start.directory is not None else []
-    line = shlex.join([*words, start.image.in_transport, *start.command])
+    line = shlex.join([*words, image, *start.command])
     return [*_xla_exports(start), *notes, *exports, *comments(told), f"exec {line}"]
 
 

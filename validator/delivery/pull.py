@@ -159,7 +159,8 @@ def in_bundle(registry: Registry, image: Image, engine: Engine | None) -> Image:
         tag = next((tag for tag in registry.tags() if registry.digest_of(tag) == digest), None)
         if tag is None:
             raise InputError(f"{registry.repository} has no tag for {digest}", hint="write the bundle again")
-        return replace(image, reference=registry.repository.tagged(tag), place=Place.LAYOUT)
+        named = registry.repository.tagged(tag)
+        return replace(image, reference=named, place=Place.LAYOUT, digest=digest)
     found = next(filter(None, map(engine.find, sorted(local_ids(registry, digest)))), None)
     if found is None:
         raise InputError(

@@ -311,6 +311,11 @@ def _explain(what: str, reason: str) -> ValidatorError:
             f"{what}: the host's driver is too old for this image ({condition or 'NVIDIA_REQUIRE_CUDA'})",
             hint="install a newer driver, or choose an image with an older CUDA",
         )
+    if "setting rlimit" in reason:
+        return MissingError(
+            f"{what}: this engine asks for limits of a container that this machine does not allow",
+            hint="set `default_ulimits` in containers.conf(5) to what `ulimit -Hn` and `ulimit -Hu` say",
+        )
     if "/bin/sh" in reason and ("no such file" in reason or "not found" in reason):
         return InputError(
             f"{what}: the image has no /bin/sh, which the probe needs", hint="choose an image with a shell"

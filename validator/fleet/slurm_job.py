@@ -485,6 +485,8 @@ def run(job: Job, kind: type[Runner] | None = None) -> bytes:
     if not job.request["gpus"]:
         # The GPUs of the node belong to other jobs.
         gpus = []
+    offered = [f"{gpu['name']} ({gpu['uuid']})" for gpu in outside.get("gpus", ()) if gpu["uuid"] in gpus]
+    print(f"GPUs, measured together: {', '.join(offered) or 'none'}")
     runner = (kind or choose_runner(job.request["container"]))(job, gpus)
     output = job.work / "output"
     try:

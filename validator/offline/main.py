@@ -1,32 +1,37 @@
 """`./measure`: receive the bundle next to it, and measure its images with what this machine has.
 
 The result is one file for `validator records import` on the machine that wrote the bundle. Nothing is
-installed, and no network is used.
+installed, and no network is used. With an engine and a Python that runs the tool, `cli/signing.py` measures,
+because only the tool can sign. Otherwise, this module runs the image as a node of Slurm does: each way is a
+`Runner` that takes the image from the bundle.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
 from ..fleet import slurm_job
-from ..fleet.slurm_job import Failed
-from .receive import Refused, receive
-from .root import die_with_parent
-from .ways import WAYS, why_not
+from ..fleet.slurm_job import PLACE, Failed
+from .receive import MANIFEST, Bundle, Image, Refused, read_bundle, receive
+from .root import BASIC_DEVICES, die_with_parent
 
 #: What runs outside of this archive, as files next to each other.
 _TOOLS = (
@@ -37,6 +42,19 @@ _TOOLS = (
 )
 #: Minutes in which an engine has to take an image, or its file system has to be unpacked.
 _PREPARE_MINUTES = 120.0
+_NAME = "tensorflow-gpu-matrix"
+#: The driver's libraries that CUDA and NVML need, and where distributions put them.
+_LIBRARIES = (
+    "libcuda.so", "libcudadebugger.so", "libnvidia-ml.so", "libnvidia-cfg.so", "libnvidia-ptxjitcompiler.so",
+    "libnvidia-nvvm", "libnvidia-gpucomp.so", "libnvidia-fatbinaryloader.so", "libnvidia-pkcs11",
+)  # fmt: skip
+_LIBRARY_PLACES = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/nvidia/lib64",
+    "/run/opengl-driver/lib",
+)  # fmt: skip
+_DEVICES = ("/dev/nvidia*", "/dev/nvidia-caps/*")
+#: Seconds that the probe gets to end by itself after its limit.
+_SPARE_S = 60.0
 _ENGINE = "engine"
 _UNSIGNED = "Nobody signs, so the verdict is at most unproven, and it can't be certified."
 #: What each way can prove. `tool`: docker or podman, by the tool itself. `engine`: by its command line.
@@ -122,8 +140,8 @@ def _stopped(number: int, _frame: Any) -> NoReturn:
 
 def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> int:
     """Measure the images that the output does not have yet. Return 0 if all were measured."""
-    with _work(directory if given.explain else received) as (_, tools, _):
-        reasons = {name: why_not(name, tools / "root.py") for name in WAYS}
+    with _work(directory if given.explain else received) as (work, _):
+        reasons = {name: _why_not(name, work) for name in WAYS}
     for name, reason in reasons.items():
         _say(f"{name}: {reason or f'can be used. It proves: {_PROVES.get(name, _PROVES[_ENGINE])}'}")
     if given.explain:
@@ -133,24 +151,23 @@ def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> 
         raise Failed(
             "not_started", f"--with {way}: {reasons[way]}" if way else "no way works on this machine"
         )
-    bundle = json.loads((received / "bundle.json").read_text(encoding="utf-8"))
-    output = given.output
-    failed = False
-    for image in bundle["images"]:
-        tag = image["tag"]
-        if output.exists() and image["digest"].encode() in output.read_bytes():
+    bundle = read_bundle((received / MANIFEST).read_bytes())
+    output, failed = given.output, False
+    for image in bundle.images:
+        tag = image.tag
+        if output.exists() and image.digest.encode() in output.read_bytes():
             _say(f"{tag}: {output} has it already")
             continue
         try:
-            with _work(received) as (work, tools, cleaner):
-                whole = image["question"] is not None and way in ("docker", "podman")
+            with _work(received) as (work, cleaner):
+                whole = image.question is not None and way in ("docker", "podman")
                 python = _tool(received, image, work) if whole else None
                 proves = _PROVES["tool"] if python else _PROVES.get(way, _PROVES[_ENGINE])
                 _say(f"{tag}: measuring with {way}. It proves: {proves}")
                 if python:
                     new = _by_tool(received, tag, way, python, work, cleaner)
                 else:
-                    new = _by_command(received, bundle, image, way, work, tools, cleaner)
+                    new = _by_command(received, bundle, image, way, work, cleaner)
             # Another process may have written something meanwhile.
             lines = output.read_bytes() if output.exists() else b""
             partial = output.with_name(f".{output.name}.partial")
@@ -169,20 +186,18 @@ def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> 
 
 
 @contextlib.contextmanager
-def _work(place: Path) -> Iterator[tuple[Path, Path, IO[str]]]:
-    """Yield a directory, the tools in it, and where to write commands that clean up.
+def _work(place: Path) -> Iterator[tuple[Path, IO[str]]]:
+    """Yield a directory with the tools, and where to write commands that clean up.
 
     A process of its own runs them when this one ends, also if it is killed.
     """
     work = Path(tempfile.mkdtemp(prefix="measuring-", dir=place))
-    tools = work / "tools"
     try:
-        tools.mkdir()
         with zipfile.ZipFile(sys.argv[0]) as archive:
             for name in _TOOLS:
-                (tools / Path(name).name).write_bytes(archive.read(name))
+                (work / Path(name).name).write_bytes(archive.read(name))
         cleaner = subprocess.Popen(
-            [sys.executable, "-I", "-B", str(tools / "root.py"), "clean"], stdin=subprocess.PIPE, text=True,
+            _root(work, "clean"), stdin=subprocess.PIPE, text=True,
             start_new_session=True, cwd="/",
         )  # fmt: skip
     except BaseException:
@@ -194,26 +209,36 @@ def _work(place: Path) -> Iterator[tuple[Path, Path, IO[str]]]:
     if os.geteuid():
         _clean(cleaner.stdin, "chmod", "-R", "u+rwx", str(work))
     try:
-        yield work, tools, cleaner.stdin
+        yield work, cleaner.stdin
     finally:
         _clean(cleaner.stdin)
         cleaner.stdin.close()
         cleaner.wait()
 
 
+def _root(work: Path, *words: str) -> list[str]:
+    """Return a command of `root.py`."""
+    return [sys.executable, "-I", "-B", str(work / "root.py"), *words]
+
+
 def _clean(cleaner: IO[str], *command: str) -> None:
     print(json.dumps(command), file=cleaner, flush=True)
 
 
-def _tool(received: Path, image: dict[str, Any], work: Path) -> str | None:
+def _tool(received: Path, image: Image, work: Path) -> str | None:
     """Unpack the tool for a Python of this machine and return that Python; None if there is none."""
     reason = "there is none"
     for name in (sys.executable, *(f"python3.{minor}" for minor in range(14, 9, -1))):
         python = shutil.which(name)
         if python is None:
             continue
-        command = [python, "-I", "-c", _UNPACK, received / image["probe"], received / "tool", work / "tool"]
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work)
+        command: list[str | Path] = [python, "-I", "-c", _UNPACK]
+        command += [received / image.probe, received / "tool", work / "tool"]
+        # If it outlived this process, it would write to a directory that is being removed.
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, cwd=work,
+            preexec_fn=lambda: die_with_parent(signal.SIGKILL),
+        )  # fmt: skip
         if done.returncode == 0:
             return python
         reason = f"{python}: {(done.stderr.strip() or 'it ends without a message').splitlines()[0]}"
@@ -245,49 +270,235 @@ def _by_tool(received: Path, tag: str, way: str, python: str, work: Path, cleane
 
 
 def _by_command(
-    received: Path,
-    bundle: dict[str, Any],
-    image: dict[str, Any],
-    way: str,
-    work: Path,
-    tools: Path,
-    cleaner: IO[str],
+    received: Path, bundle: Bundle, image: Image, way: str, work: Path, cleaner: IO[str]
 ) -> bytes:
     """Measure without the tool, and return what `records import` turns into a record, as one line."""
     objects = {}
     (work / "objects").mkdir()
-    for name, path in (("probe.pyz", image["probe"]), ("lock.txt", image["lock"])):
-        if path is None:
-            continue
-        content = (received / path).read_bytes()
-        objects[name] = hashlib.sha256(content).hexdigest()
-        (work / "objects" / objects[name]).write_bytes(content)
+    for name, path in (("probe.pyz", image.probe), ("lock.txt", image.lock)):
+        if path is not None:
+            content = (received / path).read_bytes()
+            objects[name] = hashlib.sha256(content).hexdigest()
+            (work / "objects" / objects[name]).write_bytes(content)
+    question, arguments = image.question, image.arguments
+    if len(image.challenges) == 1:
+        # With several, only the tool knows which one is for the GPUs of this machine.
+        [challenge] = image.challenges.values()
+        question, arguments = {**question, "challenge": challenge}, (*arguments, "--challenge", challenge)
     # A user that nothing else on this machine has, among those that this root can become.
     users = (line.split() for line in Path("/proc/self/uid_map").read_text().splitlines())
     last = max(int(first) + int(count) for first, _, count in users)
     request = {
-        "reference": image["tag"],
+        "reference": image.tag,
         "minutes": _PREPARE_MINUTES,
-        "timeout_s": float(image["timeout_s"]),
-        "arguments": image["arguments"],
+        "timeout_s": float(image.timeout_s),
+        "arguments": arguments,
         "files": objects,
         "gpus": True,
         "user": min(0x70000000, last - 2000) + os.getpid() % 1000,
         "images": str(received / "images"),
-        **{name: image[name] for name in ("tag", "digest")},
+        "digest": image.digest,
     }
-    unit = f"validator-{image['digest'].partition(':')[2][:16]}"
-    job = slurm_job.Job(work, unit, request, work, slurm_job.Tasks(1, work, ""), tools)
+    unit = f"validator-{image.digest.partition(':')[2][:16]}"
+    job = slurm_job.Job(work, unit, request, work, slurm_job.Tasks(1, work, ""), work)
     if way in ("docker", "podman"):
         name = f"{unit}-{os.environ.get('SLURM_JOB_ID', 'bundle')}-{os.getpid()}"
         _clean(cleaner, way, "rm", "--force", name)
     elif os.geteuid() == 0:
-        script = str(tools / "root.py")
-        _clean(cleaner, sys.executable, "-I", "-B", script, "end", str(request["user"]))
+        _clean(cleaner, *_root(work, "end", str(request["user"])))
     with contextlib.redirect_stdout(io.StringIO()) as said:
         try:
             result = slurm_job.run(job, WAYS[way])
         finally:
             _say(said.getvalue().rstrip())
-    line = {"bundle": 1, "question": image["question"], "hosts": bundle.get("hosts", []), "unit": unit}
+    line = {"bundle": 1, "question": question, "hosts": bundle.hosts, "unit": unit}
     return json.dumps({**line, "result": result.decode("ascii")}).encode() + b"\n"
+
+
+# The ways to measure without the tool.
+
+
+def _blob_of(job: slurm_job.Job, digest: str) -> Path:
+    """Return the path of a blob of the OCI layout. Raises Failed if it is not a digest."""
+    if not re.fullmatch("sha256:[0-9a-f]{64}", digest):
+        raise Failed("not_started", f"the image names a part of itself {digest!r}, which is not a digest")
+    return Path(job.request["images"], "blobs", *digest.split(":"))
+
+
+def _read(job: slurm_job.Job, digest: str) -> dict[str, Any]:
+    """Return a document of the OCI layout. Raises Failed if it is damaged."""
+    content = _blob_of(job, digest).read_bytes()
+    if f"sha256:{hashlib.sha256(content).hexdigest()}" != digest:
+        raise Failed("not_started", f"{_blob_of(job, digest)} is damaged: receive the bundle again")
+    document: dict[str, Any] = json.loads(content)
+    return document
+
+
+def _probe_begins(job: slurm_job.Job) -> None:
+    """Count the time from here, after the image has arrived."""
+    job.deadline = time.monotonic() + float(job.request["timeout_s"]) + _SPARE_S
+
+
+def _layout_of_one(job: slurm_job.Job, name: str) -> tuple[Path, list[str]]:
+    """Make an OCI layout with only the image, whose blobs are a link, and return it with all its files.
+
+    name: for engines, which may read `manifest.json`.
+    """
+    digest = str(job.request["digest"])
+    manifest = _read(job, digest)
+    parts = [manifest["config"]["digest"], *(layer["digest"] for layer in manifest["layers"])]
+    blobs = [str(_blob_of(job, part).relative_to(job.request["images"])) for part in (digest, *parts)]
+    entry = {
+        "mediaType": manifest["mediaType"], "digest": digest, "size": _blob_of(job, digest).stat().st_size,
+        "annotations": {
+            "io.containerd.image.name": f"docker.io/library/{name}",
+            "org.opencontainers.image.ref.name": name.partition(":")[2],
+        },
+    }  # fmt: skip
+    documents = {
+        "oci-layout": {"imageLayoutVersion": "1.0.0"},
+        "index.json": {"schemaVersion": 2, "manifests": [entry]},
+        "manifest.json": [{"Config": blobs[1], "RepoTags": [name], "Layers": blobs[2:]}],
+    }
+    layout = job.work / "layout"
+    layout.mkdir()
+    (layout / "blobs").symlink_to(Path(job.request["images"], "blobs"))
+    for path, document in documents.items():
+        (layout / path).write_text(json.dumps(document), encoding="utf-8")
+    return layout, [*dict.fromkeys(blobs), *documents]
+
+
+class _Engine(slurm_job.Docker):
+    """Docker or Podman by its command line, with the image from the bundle."""
+
+    def prepare(self) -> None:
+        digest, name = str(self.job.request["digest"]), f"{_NAME}:{self.reference}"
+        layout, files = _layout_of_one(self.job, name)
+        with open(self.job.work / "load", "w+b") as said:
+            # If the engine ends early, its message says why.
+            with (
+                contextlib.suppress(BrokenPipeError),
+                subprocess.Popen(
+                    [self.name, "load"], stdin=subprocess.PIPE, stdout=said, stderr=said
+                ) as loading,
+                tarfile.open(fileobj=loading.stdin, mode="w|") as archive,
+            ):
+                for path in files:
+                    archive.add(layout / path, path)
+            said.seek(0)
+            text = said.read().decode("utf-8", "replace")
+        if loading.returncode:
+            code = "disk_full" if slurm_job.says(text, ("no space left on device",)) else "pull_failed"
+            raise Failed(code, f"{self.name} can't load the image: {slurm_job.last_line(text)}")
+        found = slurm_job.output_of([self.name, "image", "inspect", "--format", "{{.Id}}", name]).strip()
+        # The id is the digest of the manifest with containerd's image store, otherwise of the configuration.
+        if f"sha256:{found.removeprefix('sha256:')}" not in (
+            digest,
+            _read(self.job, digest)["config"]["digest"],
+        ):
+            raise Failed("image_missing", f"{self.name} has another image under the name {name}: {found}")
+        self.reference, self.digest = found, digest
+        _probe_begins(self.job)
+
+    def command(self) -> list[str]:
+        # It ends with this process, before a client starts a container.
+        return _root(self.job.tools, "start", *super().command())
+
+    def _devices(self) -> list[str]:
+        if not self.gpus:
+            return []
+        if self.name == "docker" and '"nvidia"' in slurm_job.output_of(
+            ["docker", "info", "--format", "{{json .Runtimes}}"]
+        ):
+            return ["--gpus=all"]
+        return ["--device=nvidia.com/gpu=all"]
+
+
+class Docker(_Engine):
+    def _own(self) -> list[str]:
+        # The image's own user, as on line.
+        return []
+
+
+class Podman(_Engine, slurm_job.Podman):
+    name = "podman"
+
+
+class Apptainer(slurm_job.Apptainer):
+    def prepare(self) -> None:
+        # Apptainer before 1.4 names an image of a layout by its tag, and newer ones by its digest. All of
+        # them take the only image of a layout.
+        layout, _ = _layout_of_one(self.job, self.reference)
+        self._file = self.job.work / "image.sif"
+        self.pull([self.name, "build", str(self._file), f"oci:{layout}"])
+        self.digest = self.job.request["digest"]
+        _probe_begins(self.job)
+
+    def command(self) -> list[str]:
+        name, verb, *words = super().command()
+        # For root, Apptainer would give the image's programs all privileges. Only root can always do this.
+        closed = ["--no-privs", "--net", "--network", "none"] if os.geteuid() == 0 else []
+        return _root(self.job.tools, "start", name, verb, *closed, *words)
+
+
+class Namespace(slurm_job.Runner):
+    """The image's own file system, in namespaces of its own."""
+
+    name = "namespace"
+
+    def prepare(self) -> None:
+        digest = self.job.request["digest"]
+        manifest = _read(self.job, digest)
+        config = _read(self.job, manifest["config"]["digest"]).get("config") or {}
+        variables = dict(one.split("=", 1) for one in config.get("Env") or () if "=" in one)
+        # The files of the driver that programs with CUDA open, each from the first place that has it.
+        libraries: dict[str, str] = {}
+        for pattern in (f"{place}/{prefix}*" for place in _LIBRARY_PLACES for prefix in _LIBRARIES):
+            for path in filter(os.path.isfile, sorted(glob.glob(pattern))):
+                libraries.setdefault(os.path.basename(path), path)
+        devices = [f"/dev/{name}" for name in BASIC_DEVICES]
+        devices += [path for pattern in _DEVICES for path in sorted(glob.glob(pattern))]
+        request = {
+            "way": self.name,
+            "layers": [
+                (str(_blob_of(self.job, layer["digest"])), layer["digest"], layer["mediaType"])
+                for layer in manifest["layers"]
+            ],
+            "files": {f"{PLACE}/{path.name}": str(path) for path in self.job.payload.iterdir()},
+            "libraries": libraries,
+            "devices": [path for path in devices if Path(path).is_char_device()],
+            "user": self.job.request["user"],
+            "environment": {**variables, "HOME": "/tmp"},
+            "command": ["python3", *self.job.inside(PLACE)],
+        }
+        self._request = self.job.work / "request.json"
+        self._request.write_text(json.dumps(request), encoding="utf-8")
+        self.pull(_root(self.job.tools, "make", str(self.job.work / "root"), str(self._request)))
+        self.digest = digest
+        _probe_begins(self.job)
+
+    def command(self) -> list[str]:
+        return _root(self.job.tools, "run", str(self.job.work / "root"), str(self._request))
+
+
+class Chroot(Namespace):
+    """Like Namespace, but for root on kernels without namespaces: only the host's files are hidden."""
+
+    name = "chroot"
+    isolates = False
+
+
+WAYS = {way.name: way for way in (Docker, Podman, Apptainer, Namespace, Chroot)}
+
+
+def _why_not(name: str, work: Path) -> str:
+    """Return why this machine can't measure in a way; empty if it can."""
+    if name == "chroot":
+        return "" if os.geteuid() == 0 else "it needs root"
+    if name == "namespace":
+        done = subprocess.run(_root(work, "try"), capture_output=True, text=True)
+        why = f"namespaces can't be created on this machine: {done.stderr.strip()}"
+        return "" if done.returncode == 0 else why
+    if shutil.which(name) is None:
+        return "it is not installed"
+    return "" if slurm_job.succeeds([name, "version"]) else "it does not answer"

@@ -17,8 +17,9 @@ import shutil
 import stat
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 MANIFEST, FORMAT = "bundle.json", 1
 #: Where the blobs of images are. The name of each is its SHA-256.
@@ -46,47 +47,92 @@ class Refused(Exception):
         self.hint = hint
 
 
-class Volume(NamedTuple):
-    """pieces: the parts of files in it, in order: path, place in the file, size."""
+# `bundle.json`, which is a `Bundle`.
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in a bundle.
+
+    image: its image spec, "" for the image of somebody else, which has neither lock nor question. source: its
+    name, for people. lock, probe: paths in the bundle. arguments, timeout_s: see `ProbeRequest`. challenges:
+    by the cell, or the image spec, that each was made for. question: a `pipeline.measuring.Question`.
+    """
+
+    tag: str
+    digest: str
+    image: str
+    source: str
+    lock: str | None
+    probe: str
+    arguments: tuple[str, ...]
+    timeout_s: float
+    challenges: dict[str, str]
+    question: Any
+
+
+@dataclass(frozen=True)
+class File:
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Volume:
+    """holds: the parts of files in it, in order: path, place in the file, size."""
 
     name: str
     size: int
     sha256: str
-    pieces: tuple[tuple[str, int, int], ...]
+    holds: tuple[tuple[str, int, int], ...]
 
 
-class Manifest(NamedTuple):
-    """A checked `bundle.json`. raw: as it was parsed. files: the SHA-256 of each file, by its path."""
+@dataclass(frozen=True)
+class Bundle:
+    """files: all but blobs, by path. hosts: the matrix's host classes, each a `pipeline.fleet.StoredHost`."""
 
-    raw: dict[str, Any]
-    files: dict[str, str]
+    images: tuple[Image, ...]
+    files: dict[str, File]
     volumes: tuple[Volume, ...]
+    hosts: tuple[Any, ...] = ()
+    format: int = FORMAT
+
+    def every_file(self) -> dict[str, File]:
+        """Return all files, blobs too. Raises ValueError if the parts of one overlap or leave gaps."""
+        sizes = _sizes(self.volumes)
+        blobs = (path for path in sizes if path.startswith(BLOBS))
+        return {**self.files, **{path: File(sizes[path], _digest(path[len(BLOBS) :])) for path in blobs}}
 
 
-def read_manifest(content: bytes) -> Manifest:
+def read_bundle(content: bytes) -> Bundle:
     """Parse and check `bundle.json`. Raises Refused for anything that no bundle of this tool has."""
     try:
         raw = json.loads(content)
         if raw["format"] != FORMAT:
             why = f"{MANIFEST} has format {raw['format']!r}, but this program reads format {FORMAT}"
             raise Refused(why, "use the program `measure` that is in the bundle")
-        if not isinstance(raw["images"], list):
-            raise ValueError("it has no list of images")
-        volumes = tuple(_volume(one) for one in raw["volumes"])
-        if len({volume.name for volume in volumes}) != len(volumes):
+        found = Bundle(
+            tuple(Image(**one) for one in raw["images"]),
+            {path: File(_count(one["size"]), _digest(one["sha256"])) for path, one in raw["files"].items()},
+            tuple(_volume(one) for one in raw["volumes"]),
+            tuple(raw["hosts"]),
+        )
+        if len({volume.name for volume in found.volumes}) != len(found.volumes):
             raise ValueError("two volumes have the same name")
-        sizes = _sizes(volumes)
-        listed = {path: (_count(one["size"]), _digest(one["sha256"])) for path, one in raw["files"].items()}
-        for path in sizes:
-            if path.startswith(BLOBS):
-                listed[path] = (sizes[path], _digest(path[len(BLOBS) :]))
-        for path, (size, _) in listed.items():
+        sizes, listed = _sizes(found.volumes), found.every_file()
+        for path, file in listed.items():
             _check_path(path, listed)
-            if sizes.pop(path, None) != size:
+            if sizes.pop(path, None) != file.size:
                 raise ValueError(f"{path!r} does not have the size of its parts")
         if sizes:
             raise ValueError(f"{min(sizes)!r} is in a volume, but not in the list of files")
-        return Manifest(raw, {path: digest for path, (_, digest) in listed.items()}, volumes)
+        for image in found.images:
+            if not _PART.fullmatch(image.tag) or not image.digest.startswith("sha256:"):
+                raise ValueError("an image has no tag or no digest")
+            _digest(image.digest[len("sha256:") :])
+            if not {image.lock or image.probe, image.probe} <= listed.keys():
+                raise ValueError(f"the lock or the probe of {image.tag} is not in the list of files")
+        return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise Refused(f"{MANIFEST} is not valid: {why[:300]}", _DISTRUST) from None
@@ -117,14 +163,14 @@ def _digest(value: object) -> str:
 def _sizes(volumes: tuple[Volume, ...]) -> dict[str, int]:
     """Return the size of each file. Raises ValueError if its parts overlap or leave gaps."""
     found: dict[str, int] = {}
-    for path, start, size in sorted(piece for volume in volumes for piece in volume.pieces):
+    for path, start, size in sorted(piece for volume in volumes for piece in volume.holds):
         if start != found.get(path, 0):
             raise ValueError(f"the parts of {path!r} overlap or have gaps")
         found[path] = start + size
     return found
 
 
-def _check_path(path: str, listed: dict[str, Any]) -> None:
+def _check_path(path: str, listed: dict[str, File]) -> None:
     parts = path.split("/")
     usual = len(path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
     if parts[0] not in _TOPS or not usual:
@@ -133,20 +179,21 @@ def _check_path(path: str, listed: dict[str, Any]) -> None:
         raise ValueError(f"{path!r} is inside another file")
 
 
-def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None]) -> dict[str, Any]:
-    """Unpack the bundle in `directory` into the new directory `into`, and return its `bundle.json`.
+def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None]) -> Bundle:
+    """Unpack the bundle in `directory` into the new directory `into`, and return what it has.
 
     wait: wait for volumes that are missing or still copied. say: gets a line for each step. What was unpacked
     before is not unpacked again, but verified: it may have come with the bundle. Raises Refused; what was
     received is kept.
     """
-    content, manifest = _manifest(directory, wait, say)
+    content, bundle = _manifest(directory, wait, say)
+    files = bundle.every_file()
     work = into.with_name(f"{into.name}.partial")
     try:
         if (into / MANIFEST).is_file() and _read(into / MANIFEST) == content:
-            wrong = _foreign(into, manifest)
-            for path, digest in manifest.files.items():
-                if wrong is None and _digest_of(into / path) != digest:
+            wrong = _foreign(into, files)
+            for path, file in files.items():
+                if wrong is None and _digest_of(into / path) != file.sha256:
                     wrong = path
             if wrong is not None:
                 raise Refused(
@@ -154,7 +201,7 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
                     "remove it, or name a new directory with --into, and receive the bundle again",
                 )
             say(f"{into} has this bundle already")
-            return manifest.raw
+            return bundle
         if into.is_symlink() or (into.exists() and (not into.is_dir() or any(into.iterdir()))):
             raise Refused(f"{into} is not an empty directory", "name a new directory with --into")
         work.mkdir(exist_ok=True)
@@ -164,11 +211,11 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
                 raise Refused(f"{work} belongs to another user", "name another directory with --into")
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             same = (work / MANIFEST).is_file() and _read(work / MANIFEST) == content
-            if not same or _foreign(work, manifest) is not None:
+            if not same or _foreign(work, files) is not None:
                 _clear(work)
                 (work / MANIFEST).write_bytes(content)
-            _Receiving(directory, work, manifest, say).run(wait)
-            for path in manifest.files:
+            _Receiving(directory, work, bundle, say).run(wait)
+            for path in files:
                 (work / path).chmod(0o755 if path == _PROGRAM else 0o644)
             (work / _NOTES).unlink()
             os.rename(work, into)
@@ -180,17 +227,17 @@ def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None])
         why = "another process uses it" if isinstance(error, BlockingIOError) else error.strerror
         raise Refused(f"{error.filename or work}: {why}", "name another directory with --into") from None
     say(f"received in {into}; the SHA-256 of its {MANIFEST} is {hashlib.sha256(content).hexdigest()}")
-    return manifest.raw
+    return bundle
 
 
-def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[bytes, Manifest]:
+def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[bytes, Bundle]:
     path, told = directory / MANIFEST, False
     while True:
         try:
             content = _read(path)
             # The beginning of an object is not JSON, so a copy is complete or can't be read.
             json.loads(content)
-            return content, read_manifest(content)
+            return content, read_bundle(content)
         except (OSError, ValueError, RecursionError) as error:
             if not wait:
                 why = error.strerror if isinstance(error, OSError) else "it is damaged or incomplete"
@@ -204,18 +251,18 @@ def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[
 class _Receiving:
     """The unpacking of one bundle into a directory that only this process writes to."""
 
-    def __init__(self, directory: Path, work: Path, manifest: Manifest, say: Callable[[str], None]) -> None:
-        self._directory, self._work, self._manifest, self._say = directory, work, manifest, say
+    def __init__(self, directory: Path, work: Path, bundle: Bundle, say: Callable[[str], None]) -> None:
+        self._directory, self._work, self._bundle, self._say = directory, work, bundle, say
         notes = work / _NOTES
         # The last line may have been cut off when the process was killed.
         noted = notes.read_text("utf-8").split("\n") if notes.exists() else []
-        self._left = [volume for volume in manifest.volumes if volume.name not in noted]
-        self._verified: set[str] = set()
+        self._left = [volume for volume in bundle.volumes if volume.name not in noted]
+        self._unverified = bundle.every_file()
         #: Size and time of the files of volumes that were damaged, by name.
         self._damaged: dict[str, tuple[int, int]] = {}
 
     def run(self, wait: bool) -> None:
-        needed = sum(volume.size for volume in self._manifest.volumes)
+        needed = sum(volume.size for volume in self._bundle.volumes)
         needed -= sum(path.stat().st_blocks * 512 for path in self._work.rglob("*") if path.is_file())
         free = shutil.disk_usage(self._work).free
         if needed > free:
@@ -254,14 +301,14 @@ class _Receiving:
             notes.flush()
             os.fsync(notes.fileno())
         self._left.remove(volume)
-        count = len(self._manifest.volumes)
+        count = len(self._bundle.volumes)
         self._say(f"{volume.name} received, {count - len(self._left)} of {count}")
         self._verify_files()
 
     def _unpack(self, volume: Volume, stream: BinaryIO) -> bool:
         """Write the parts of a volume. Return False if its SHA-256 is wrong: then they don't count."""
         digest = hashlib.sha256()
-        for name, start, size in volume.pieces:
+        for name, start, size in volume.holds:
             path = self._work / name
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -278,12 +325,11 @@ class _Receiving:
 
     def _verify_files(self) -> None:
         """Verify each file whose volumes are all there. Raises Refused if one has another digest."""
-        waiting = {name for volume in self._left for name, _, _ in volume.pieces}
-        for path in self._manifest.files.keys() - waiting - self._verified:
-            if _digest_of(self._work / path) != self._manifest.files[path]:
+        waiting = {name for volume in self._left for name, _, _ in volume.holds}
+        for path in self._unverified.keys() - waiting:
+            if _digest_of(self._work / path) != self._unverified.pop(path).sha256:
                 _clear(self._work)
                 raise Refused(f"{path} does not have the SHA-256 that {MANIFEST} says", _DISTRUST)
-            self._verified.add(path)
 
     def _missing(self) -> Refused:
         found = []
@@ -296,13 +342,13 @@ class _Receiving:
                 else f"has {size} of {volume.size} bytes"
             )
             found.append(f"{volume.name} {'is missing' if size is None else why}")
-        what = f"{len(found)} of {len(self._manifest.volumes)} volumes can't be received: {'; '.join(found)}"
+        what = f"{len(found)} of {len(self._bundle.volumes)} volumes can't be received: {'; '.join(found)}"
         return Refused(what, _AGAIN if len(found) == 1 else _AGAIN.replace("copy it", "copy them"))
 
 
-def _foreign(directory: Path, manifest: Manifest) -> str | None:
+def _foreign(directory: Path, files: dict[str, File]) -> str | None:
     """Return the path of something that no bundle unpacks, such as a link, or None."""
-    known = {MANIFEST, _NOTES, *manifest.files}
+    known = {MANIFEST, _NOTES, *files}
     for path in directory.rglob("*"):
         name = path.relative_to(directory).as_posix()
         expected = path.is_dir() or (path.is_file() and name in known)

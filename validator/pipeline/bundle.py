@@ -8,6 +8,7 @@ and the next run writes it again.
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
@@ -38,7 +39,7 @@ from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model.codec import encode
 from ..model.spec import LABEL_BASE, HostClass, ImageSpec, Lock, Variant, Wheel
-from ..offline.receive import BLOBS, FORMAT, MANIFEST
+from ..offline.receive import BLOBS, MANIFEST, Bundle, File, Image, Volume
 from ..registry.client import INDEX_TYPE, Registry
 from ..resources import SHIPPED, root_directory
 from ..system.files import full_disk, read_file, write_atomically, writing
@@ -122,7 +123,8 @@ def write_bundle(
         files, house = _Files(), Wheelhouse(request.sources)
         try:
             described = [_add_image(files, image, request.challenges, work) for image in images]
-            _add_trust(files, images, request)
+            attached = [_add_attached(files, image.registry, image.digest) for image in images]
+            _add_trust(files, any(attached), request)
             _add_tool(files, house, request, say)
             volumes = _write_volumes(directory, files, volume_size, say)
         finally:
@@ -130,14 +132,9 @@ def write_bundle(
         program = directory / _PROGRAM
         write_atomically(program, b"".join(files.readers[_PROGRAM]()))
         program.chmod(0o755)
-        document = {
-            "format": FORMAT,
-            "images": described,
-            "hosts": [encode(StoredHost.of(host)) for host in request.hosts],
-            "files": files.listed,
-            "volumes": volumes,
-        }
-        content = json.dumps(document, indent=1).encode()
+        hosts = tuple(StoredHost.of(host) for host in request.hosts)
+        bundle = Bundle(tuple(described), files.listed, tuple(volumes), hosts)
+        content = json.dumps(encode(bundle), indent=1).encode()
         write_atomically(directory / MANIFEST, content)
     return hashlib.sha256(content).hexdigest()
 
@@ -148,7 +145,7 @@ class _Files:
     def __init__(self) -> None:
         self.readers: dict[str, Callable[[], Iterator[bytes]]] = {}
         self.sizes: dict[str, int] = {}
-        self.listed: dict[str, dict[str, object]] = {}
+        self.listed: dict[str, File] = {}
 
     def add(self, path: str, content: bytes) -> None:
         # An empty trust file would be in no volume.
@@ -165,13 +162,11 @@ class _Files:
     def _add(self, path: str, size: int, sha256: str, read: Callable[[], Iterator[bytes]]) -> None:
         self.readers[path], self.sizes[path] = read, size
         if not path.startswith(BLOBS):
-            self.listed[path] = {"size": size, "sha256": sha256}
+            self.listed[path] = File(size, sha256)
 
 
-def _add_image(
-    files: _Files, image: BundledImage, challenges: Mapping[str, str], work: Path
-) -> dict[str, Any]:
-    """Add an image, what is attached to it and its probe. Return its entry in `bundle.json`."""
+def _add_image(files: _Files, image: BundledImage, challenges: Mapping[str, str], work: Path) -> Image:
+    """Add an image and its probe. Return its entry in `bundle.json`."""
     registry, spec, lock = image.registry, image.spec, image.lock
     manifest, raw = registry.manifest(image.digest), registry.raw_manifest(image.digest)
     if manifest is None or raw is None or manifest.config is None:
@@ -183,48 +178,39 @@ def _add_image(
     for path in layout.rglob("*"):
         if path.is_file():
             files.add(f"images/{path.relative_to(layout)}", path.read_bytes())
-    _add_attached(files, registry, image.digest)
     own = own_checks(spec) if spec is not None else ()
-    text, question, challenge = None, None, None
+    text, question, asked = None, None, {}
     if spec is not None and lock is not None:
-        text, challenge = render(lock).encode(), _challenge(spec.identifier, challenges)
+        text, identifier = render(lock).encode(), spec.identifier
+        asked = {cell: value for cell, value in challenges.items() if cell.partition("@")[0] == identifier}
         files.add(f"locks/{image.tag}.txt", text)
         question = Question(
-            image=spec.identifier, variant=spec.variant, lock_digest=lock.digest,
+            image=identifier, variant=spec.variant, lock_digest=lock.digest,
             probe_version=probe_version(own), depth="quick", key="", engine="",
             added=spec.additions is not None, own=names_of(own), image_digest=image.digest,
-            base=registry.config(image.digest).labels.get(LABEL_BASE), challenge=challenge,
+            base=registry.config(image.digest).labels.get(LABEL_BASE),
             tensorflow_wheel=lock.own_origin,
         )  # fmt: skip
-    asked = probe_request("quick", text, challenge=challenge, own=own)
+    probing = probe_request("quick", text, own=own)
     probe = f"probe/{image.tag if own else 'probe'}.pyz"
-    files.add(probe, asked.archive)
-    return {
-        "tag": image.tag, "digest": image.digest, "image": question.image if question else "",
-        "lock": f"locks/{image.tag}.txt" if text else None, "probe": probe,
-        "arguments": asked.arguments, "timeout_s": asked.timeout_s, "challenge": challenge,
-        "question": encode(question),
-    }  # fmt: skip
+    files.add(probe, probing.archive)
+    return Image(
+        tag=image.tag, digest=image.digest, image=question.image if question else "", source=image.source,
+        lock=f"locks/{image.tag}.txt" if text else None, probe=probe, arguments=probing.arguments,
+        timeout_s=probing.timeout_s, challenges=asked, question=question,
+    )  # fmt: skip
 
 
-def _challenge(identifier: str, challenges: Mapping[str, str]) -> str | None:
-    """Return the challenge of an image: a bundle is measured on one machine, so there can be only one."""
-    found = [text for asked, text in challenges.items() if asked.partition("@")[0] == identifier]
-    if len(found) > 1:
-        raise InputError(
-            f"the challenges have {len(found)} cells of {identifier}, and a bundle is for one machine",
-            hint="make them for its host class: `certify challenges --select gpu=…`",
-        )
-    return found[0] if found else None
-
-
-def _add_attached(files: _Files, registry: Registry, digest: str) -> None:
-    """Add the signed statements about an image, and the list of them."""
-    listed = []
+def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
+    """Add the signed statements about an image. Return True if an identity signed one."""
+    listed, by_identity = [], False
     for entry in registry.attached(digest, BUNDLE):
         manifest, raw = registry.manifest(entry.digest), registry.raw_manifest(entry.digest)
         if manifest is None or raw is None:
             continue
+        # Whoever verifies it says what is wrong with it.
+        with contextlib.suppress(BundleError):
+            by_identity = by_identity or not Candidate(registry, entry.digest).read().by_key
         files.add(BLOBS + entry.digest.removeprefix("sha256:"), raw.content)
         for blob in (manifest.config, *(manifest.layers or ())):
             if blob is not None:
@@ -237,10 +223,14 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> None:
         )  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
     files.add(f"certificates/{digest.replace(':', '-')}.json", json.dumps(index).encode())
+    return by_identity
 
 
-def _add_trust(files: _Files, images: Sequence[BundledImage], request: Request) -> None:
-    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts."""
+def _add_trust(files: _Files, by_identity: bool, request: Request) -> None:
+    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts.
+
+    by_identity: an identity signed something, which needs Sigstore's roots.
+    """
     if request.trust is not None:
         release = read_trust_file(request.trust).release
         files.add("trust/trust.yaml", read_file(request.trust))
@@ -248,20 +238,8 @@ def _add_trust(files: _Files, images: Sequence[BundledImage], request: Request) 
             files.add("trust/release.pub", release.key.encode())
     if request.roots is not None:
         files.add("trust/trusted_root.json", read_file(request.roots))
-    elif any(_by_identity(image) for image in images):
+    elif by_identity:
         files.add("trust/trusted_root.json", signatures.public_roots())
-
-
-def _by_identity(image: BundledImage) -> bool:
-    """Return True if an identity signed something about the image, which needs Sigstore's roots."""
-    for entry in image.registry.attached(image.digest, BUNDLE):
-        try:
-            if not Candidate(image.registry, entry.digest).read().by_key:
-                return True
-        except BundleError:
-            # Whoever verifies it says what is wrong with it.
-            continue
-    return False
 
 
 def _add_tool(files: _Files, house: Wheelhouse, request: Request, say: Say) -> None:
@@ -314,13 +292,13 @@ def own_wheel() -> tuple[str, bytes]:
     return f"{stem}-py3-none-any.whl", zip_archive(files)
 
 
-def _write_volumes(directory: Path, files: _Files, most: int, say: Say) -> list[dict[str, Any]]:
+def _write_volumes(directory: Path, files: _Files, most: int, say: Say) -> list[Volume]:
     """Write all files into volumes of at most `most` bytes. Return their entries in `bundle.json`."""
     total = sum(files.sizes.values())
     if total > shutil.disk_usage(directory).free:
         raise full_disk(f"{directory}, and the bundle has {total:,} bytes")
     pieces, count = _pieces(files, most), -(-total // most)
-    volumes: list[dict[str, Any]] = []
+    volumes: list[Volume] = []
     for number in range(1, count + 1):
         name, size, digest = f"volume-{number:04}", 0, hashlib.sha256()
         holds: list[list[Any]] = []
@@ -335,7 +313,8 @@ def _write_volumes(directory: Path, files: _Files, most: int, say: Say) -> list[
             stream.flush()
             os.fsync(stream.fileno())
         (directory / f"{name}.part").replace(directory / name)
-        volumes.append({"name": name, "size": size, "sha256": digest.hexdigest(), "holds": holds})
+        parts = tuple((path, start, length) for path, start, length in holds)
+        volumes.append(Volume(name, size, digest.hexdigest(), parts))
         say(f"{name} of {count}")
     # The last layer is verified when it was read to its end.
     next(pieces, None)

@@ -66,10 +66,10 @@ def test_an_image_without_cuda_and_a_registry_without_tls(tmp_path: Path) -> Non
 
 @pytest.mark.service
 def test_an_image_of_an_oci_layout(tmp_path: Path) -> None:
-    image = starts.with_image(place=Place.LAYOUT, reference="/a 'b' $c/d:1")
+    image = starts.with_image(place=Place.LAYOUT, reference="/a 'b' $c/d:1", digest="sha256:1")
     text = write_apptainer(start(image=image, command=("python",)))
     found = call(text, tmp_path)
-    assert (found.image, found.command) == ("oci:/a 'b' $c/d:1", ["python"])
+    assert (found.image, found.command) == ("oci:/a 'b' $c/d@sha256:1", ["python"])
     assert "# oci: Apptainer converts the image in this directory" in text
 
 

@@ -57,9 +57,9 @@ def test_a_job_needs_a_command() -> None:
 
 
 def test_the_directory_of_an_image_has_to_be_on_the_node() -> None:
-    image = starts.with_image(place=Place.LAYOUT, reference="/shared/images:1")
+    image = starts.with_image(place=Place.LAYOUT, reference="/shared/images:1", digest="sha256:1")
     text = write_slurm(start(image=image, command=TRAIN))
-    assert text.splitlines()[-1].endswith(" oci:/shared/images:1 python train.py")
+    assert text.splitlines()[-1].endswith(" oci:/shared/images@sha256:1 python train.py")
     assert "# The directory of the image has to be there on the node as well.\n" in text
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,19 +29,29 @@ _LIMITS = {"nofile": resource.RLIMIT_NOFILE, "nproc": resource.RLIMIT_NPROC}
 _MOST = 20_000
 
 
-@pytest.fixture(scope="session")
-@tiers.docker
-def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """Connect to Podman, which may not raise the limits of root in a container that has lost this right."""
+@contextlib.contextmanager
+def limited(directory: Path) -> Iterator[None]:
+    """Let Podman keep the limits that root has, also in a container that may not raise them.
+
+    directory: for Podman's configuration.
+    """
     limits = {
         name: min((value for value in resource.getrlimit(kind) if 0 < value < _MOST), default=_MOST)
         for name, kind in _LIMITS.items()
     }
-    settings: Path = tmp_path_factory.mktemp("containers") / "containers.conf"
+    settings = directory / "containers.conf"
     chosen = ", ".join(f'"{name}={value}:{value}"' for name, value in limits.items())
     settings.write_text(f"[containers]\ndefault_ulimits = [{chosen}]\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CONTAINERS_CONF", str(settings))
+        yield
+
+
+@pytest.fixture(scope="session")
+@tiers.docker
+def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """Connect to Podman."""
+    with limited(tmp_path_factory.mktemp("containers")):
         try:
             found = connect_podman()
         except MissingError as error:
