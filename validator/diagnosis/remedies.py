@@ -66,9 +66,8 @@ def answer(
     complains = language().parse("complains").holds(finder(observations, {}))
     if not fails and observations.has("gpu_used_said"):
         return UNRECOGNIZED if complains else GPU_USED
-    listed = any(map(observations.has, _GPU_LISTED)) and not fails
-    asks = observations.has(PLAIN_QUESTION) and not fails
-    clear = listed or asks or observations.has(CPU_WANTED)
+    listed_or_asked = any(map(observations.has, (*_GPU_LISTED, PLAIN_QUESTION)))
+    clear = (listed_or_asked and not fails) or observations.has(CPU_WANTED)
     return NO_FAULT if clear and not complains else NOT_SHOWN
 
 
@@ -248,10 +247,8 @@ _SENTENCES = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~=* \\\[\]-]*")
-#: Stands for a release that only its Python shows to be old: 2.11 is the last release for Python 3.7.
-_OLDEST, _OLD_PYTHON = "2.6", (3, 8)
-#: The newest release that runs code for TensorFlow 1.
-_NEWEST_1 = "1.15.5"
+#: Stand for a release that only its Python (2.11 is the last for 3.7) or its code shows to be old.
+_OLDEST, _OLD_PYTHON, _NEWEST_1 = "2.6", (3, 8), "1.15.5"
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
 
