@@ -100,11 +100,17 @@ def renamed(path: str) -> Callable[[dict[str, Any]], None]:
 
 
 def image(**changes: object) -> dict[str, object]:
-    names = ("image", "source", "arguments", "timeout_s", "challenges", "question")
     own = {"tag": "a", "digest": f"sha256:{'a' * 64}", "lock": "locks/a.txt", "probe": "locks/a.txt"}
-    return {**dict.fromkeys(names), **own, **changes}
+    asked = {"arguments": ["--lock", "lock.txt"], "timeout_s": 60.0, "challenges": {"cell": "ab"}}
+    return {**own, **asked, "image": "", "source": "a", "question": None, **changes}
 
 
+#: Values that no such field of an image has.
+WRONG: dict[str, list[object]] = {
+    "image": [None], "source": [1], "arguments": ["--lock", None, [1]], "question": ["a", [], 1],
+    "timeout_s": ["60", None, True, 0, -1, 1e6, float("inf"), float("nan")],
+    "challenges": [None, [], "a", {"cell": 1}, {"cell": None}], "lock": ["", 0, False],
+}  # fmt: skip
 HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "a path above": renamed("locks/../../stolen"),
     "an absolute path": renamed("/tmp/stolen"),
@@ -135,6 +141,13 @@ HOSTILE: dict[str, Callable[[dict[str, Any]], None]] = {
     "an image whose tag is a path": change("images", to=[image(tag="../a")]),
     "a lock of this machine": change("images", to=[image(lock="../../etc/passwd")]),
     "a probe of this machine": change("images", to=[image(probe="/etc/passwd")]),
+    "two images with one tag": change("images", to=[image(), image()]),
+    **{
+        f"{value!r} as {name} of an image": change("images", to=[image(**{name: value})])
+        for name, values in WRONG.items()
+        for value in values
+    },
+    "a question without a lock": change("images", to=[image(lock=None, question={})]),
     "another format": change("format", to=2),
 }
 

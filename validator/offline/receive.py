@@ -30,7 +30,9 @@ _TOPS = (_PROGRAM, "images", "tool", "probe", "locks", "trust", "certificates")
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+!-]{0,254}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VOLUME = re.compile(r"volume-[0-9]{4,9}")
-_LONGEST_PATH, _LARGEST_MANIFEST, _LARGEST = 1000, 64 << 20, 1 << 50
+_LONGEST_PATH, _LARGEST_MANIFEST, _LARGEST, _LONGEST_S = 1000, 64 << 20, 1 << 50, 1e6
+_KINDS = {"image": (str,), "source": (str,), "arguments": (list,), "timeout_s": (int, float),
+          "challenges": (dict,), "lock": (str, type(None)), "question": (dict, type(None))}  # fmt: skip
 #: The names of the volumes that were received, one a line.
 _NOTES = ".received"
 _BLOCK = 1 << 20
@@ -112,13 +114,14 @@ def read_bundle(content: bytes) -> Bundle:
             why = f"{MANIFEST} has format {raw['format']!r}, but this program reads format {FORMAT}"
             raise Refused(why, "use the program `measure` that is in the bundle")
         found = Bundle(
-            tuple(Image(**one) for one in raw["images"]),
+            tuple(_image(one) for one in raw["images"]),
             {path: File(_count(one["size"]), _digest(one["sha256"])) for path, one in raw["files"].items()},
             tuple(_volume(one) for one in raw["volumes"]),
             tuple(raw["hosts"]),
         )
-        if len({volume.name for volume in found.volumes}) != len(found.volumes):
-            raise ValueError("two volumes have the same name")
+        names = [*(volume.name for volume in found.volumes), *(image.tag for image in found.images)]
+        if len(set(names)) != len(names):
+            raise ValueError("two volumes or two images have the same name")
         sizes, listed = _sizes(found.volumes), found.every_file()
         for path, file in listed.items():
             _check_path(path, listed)
@@ -127,15 +130,26 @@ def read_bundle(content: bytes) -> Bundle:
         if sizes:
             raise ValueError(f"{min(sizes)!r} is in a volume, but not in the list of files")
         for image in found.images:
-            if not _PART.fullmatch(image.tag) or not image.digest.startswith("sha256:"):
-                raise ValueError("an image has no tag or no digest")
-            _digest(image.digest[len("sha256:") :])
-            if not {image.lock or image.probe, image.probe} <= listed.keys():
+            lock = image.probe if image.lock is None and image.question is None else image.lock
+            if not {lock, image.probe} <= listed.keys():
                 raise ValueError(f"the lock or the probe of {image.tag} is not in the list of files")
         return found
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         why = f"{error} is missing" if isinstance(error, KeyError) else str(error)
         raise Refused(f"{MANIFEST} is not valid: {why[:300]}", _DISTRUST) from None
+
+
+def _image(one: dict[str, Any]) -> Image:
+    if not _PART.fullmatch(one["tag"]) or not one["digest"].startswith("sha256:"):
+        raise ValueError("an image has no tag or no digest")
+    _digest(one["digest"][len("sha256:") :])
+    for name, kinds in _KINDS.items():
+        if type(one[name]) not in kinds:
+            raise ValueError(f"{one['tag']}: {one[name]!r} can't be its {name}")
+    texts = {type(text) for text in (*one["arguments"], *one["challenges"].values())}
+    if not texts <= {str} or not 0 < one["timeout_s"] < _LONGEST_S:
+        raise ValueError(f"{one['tag']} has an argument, a challenge or a limit that can't be one")
+    return Image(**one)
 
 
 def _volume(one: dict[str, Any]) -> Volume:
@@ -336,11 +350,8 @@ class _Receiving:
         for volume in self._left:
             path = self._directory / volume.name
             size = path.stat().st_size if path.exists() else None
-            why = (
-                "is damaged: its SHA-256 is wrong"
-                if size == volume.size
-                else f"has {size} of {volume.size} bytes"
-            )
+            damaged, short = "is damaged: its SHA-256 is wrong", f"has {size} of {volume.size} bytes"
+            why = damaged if size == volume.size else short
             found.append(f"{volume.name} {'is missing' if size is None else why}")
         what = f"{len(found)} of {len(self._bundle.volumes)} volumes can't be received: {'; '.join(found)}"
         return Refused(what, _AGAIN if len(found) == 1 else _AGAIN.replace("copy it", "copy them"))
