@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,18 +16,21 @@ from validator import cli
 from validator.certify.signatures import NotVerified, parse_bundle, verify
 from validator.certify.trust import Ledger
 from validator.certify.trust_file import RUNNERS, make_own_key, read_trust_file
+from validator.cli import signing
 from validator.cli.signing import fleet_runner_of, runner_of
+from validator.errors import MissingError
 from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of
-from validator.model.record import Verdict
+from validator.model.record import Record, Verdict, read_record
 from validator.model.spec import Variant
 from validator.model.verdict import PROBE_VERSION
+from validator.offline.receive import MANIFEST, Bundle, Image
 from validator.pipeline.measuring import ProbeRun, Question, record_of
 from validator.system.files import machine_directory
 
 from ..loop import tiers
 from ..model.test_measurement import GPU, MEASUREMENT
 from ..pipeline.fakes import FakeEngine
-from ..records.values import DRIVER, document
+from ..records.values import DRIVER, document, record
 
 ROOT = Path(__file__).parents[2]
 SEEN = Outside("580.65.06", "580.65.06", (GPU,))
@@ -45,6 +51,37 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def cosign() -> None:
     if shutil.which("cosign") is None:
         pytest.skip("cosign is not installed")
+
+
+def test_an_error_with_one_gpu_model_keeps_the_records_of_those_before(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image("a", "sha256:" + "a" * 64, "image", "a", "lock", "probe", (), 60.0, {}, {})
+    seen: list[str] = []
+
+    def measured(*_: object) -> Iterator[Record]:
+        yield record()
+        raise MissingError("the engine has stopped")
+
+    (machine / MANIFEST).write_bytes(b"")
+    output = machine / "measured.jsonl"
+    output.write_bytes(b"before\n")
+    fake = SimpleNamespace(
+        client=SimpleNamespace(images=SimpleNamespace(get=lambda _: SimpleNamespace(id="x")))
+    )
+    for name, value in {
+        "read_bundle": lambda _: Bundle((image,), {}, ()), "connect": lambda: fake, "measure": measured,
+        "DockerEngine": lambda _: FakeEngine(seen=Unread.NO_GPU_OFFERED),
+        "load_from_layout": lambda _, reference, *__: seen.append(reference),
+    }.items():  # fmt: skip
+        monkeypatch.setattr(signing, name, value)
+    words = ["", str(machine), "a", "docker", "tensorflow-gpu-matrix:measuring-x", str(output)]
+    monkeypatch.setattr(sys, "argv", words)
+    with pytest.raises(MissingError, match="the engine has stopped"):
+        signing.measure_received()
+    before, line = output.read_bytes().splitlines()
+    assert (before, read_record(line)) == (b"before", record())
+    assert seen == ["tensorflow-gpu-matrix:measuring-x"]
 
 
 @pytest.mark.usefixtures("cosign")

@@ -40,8 +40,6 @@ from .making import (
     records_of,
 )
 
-#: The name of the image in an engine, and the one that the tool gives it.
-NAMES = (f"tensorflow-gpu-matrix:{TAG}", f"tensorflow-gpu-matrix:{SPEC.identifier}")
 ENGINES = ("docker", "podman")
 ROOTS = ("namespace", "chroot")
 #: Debian 12 has no Apptainer, so CI skips it.
@@ -90,14 +88,6 @@ os.execv("/usr/bin/real", ["real", "-c", "import time; time.sleep(60)", "/tfm/re
 
 
 @pytest.fixture(scope="module")
-def names() -> Iterator[None]:
-    """Take the image away from the engines at the end: Podman needs ten seconds for that."""
-    yield
-    for engine in filter(shutil.which, ENGINES):
-        subprocess.run([engine, "rmi", "--force", *NAMES], capture_output=True)
-
-
-@pytest.fixture(scope="module")
 def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Yield a directory with the wheels of the tool. Podman gets limits that root has."""
     wheels = tmp_path_factory.mktemp("tool")
@@ -108,7 +98,7 @@ def tool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture
 @tiers.docker
-def place(tmp_path: Path, names: None) -> Iterator[Path]:
+def place(tmp_path: Path) -> Iterator[Path]:
     """Yield a directory for a bundle. Afterwards, nothing of a measurement may be left."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace needs root")
@@ -118,20 +108,26 @@ def place(tmp_path: Path, names: None) -> Iterator[Path]:
 
 def left(place: Path) -> list[str]:
     """Return what a measurement left behind, after some seconds in which it can go."""
-    deadline = time.monotonic() + 20
-    while (found := [*leftovers(place), *containers()]) and time.monotonic() < deadline:
+    # Podman needs ten seconds to remove an image.
+    deadline = time.monotonic() + 60
+    while (found := [*leftovers(place), *in_engines(place)]) and time.monotonic() < deadline:
         time.sleep(0.2)
     return found
 
 
-def containers() -> list[str]:
+def in_engines(place: Path, containers_only: bool = False) -> list[str]:
+    """Return the names under which the engines have the images of the bundle, and their containers."""
     found = []
+    # The id is the digest of the manifest or of the configuration.
+    ours = {f"sha256:{path.name}" for path in place.glob("images/blobs/sha256/*")}
     for engine in filter(shutil.which, ENGINES):
-        asked = [engine, "image", "inspect", "--format", "{{.Id}}", *NAMES]
-        # Podman finds what was started by an image's id only by the id.
-        for image in (*NAMES, *subprocess.run(asked, capture_output=True, text=True).stdout.split()):
-            words = [engine, "ps", "--all", "--format", "{{.Names}}", "--filter", f"ancestor={image}"]
-            found += subprocess.run(words, capture_output=True, text=True).stdout.split()
+        asked = [engine, "images", "--no-trunc", "--format", "{{.Repository}}:{{.Tag}} {{.ID}}"]
+        lines = subprocess.run(asked, capture_output=True, text=True).stdout.splitlines()
+        for name, image in (line.split() for line in lines):
+            if image in ours:
+                found += [] if containers_only else [name]
+                words = [engine, "ps", "--all", "--format", "{{.Names}}", "--filter", f"ancestor={image}"]
+                found += subprocess.run(words, capture_output=True, text=True).stdout.split()
     return found
 
 
@@ -402,7 +398,7 @@ def test_nothing_is_left_if_the_tool_is_killed(way: str, early: bool, place: Pat
 
     def reached() -> bool:
         unpacking = any("parse_wheel_filename" in line for line in leftovers(place))
-        return unpacking if early else bool(containers())
+        return unpacking if early else bool(in_engines(place, containers_only=True))
 
     kill(command(place, "--with", usable(way), python=sys.executable), signal.SIGKILL, reached)
     assert left(place) == []

@@ -164,10 +164,6 @@ def site(
         options = ("--registry", registry.repository, "--challenges", "cells.json", "--volume-size", "20M")
         assert made.run("bundle", SPEC.identifier, *options, "bundle") == 0
     yield made
-    for engine in filter(shutil.which, ("docker", "podman")):
-        subprocess.run(
-            [engine, "rmi", "--force", f"tensorflow-gpu-matrix:{SPEC.identifier}"], capture_output=True
-        )
 
 
 def _reporting(archive: tarfile.TarFile) -> None:

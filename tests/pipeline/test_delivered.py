@@ -209,7 +209,8 @@ def measured(tmp_path: Path) -> Measured:
             return json.dumps(found | {"challenge": asked}).encode()
 
         engine = FakeEngine(seen=outside_of(host))
-        return measure(tmp_path, Bundle((image,), {}, (), tuple(HOSTS)), image, engine, probe, runner, said)
+        bundle = Bundle((image,), {}, (), tuple(HOSTS))
+        return list(measure(tmp_path, bundle, image, engine, probe, runner, said))
 
     return run
 

@@ -22,7 +22,7 @@ from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
 from ..model.measurement import Unread
-from ..model.spec import NO_GPU, image_reference
+from ..model.spec import NO_GPU
 from ..offline.receive import MANIFEST, read_bundle
 from ..pipeline.delivered import measure
 from ..pipeline.run import Runner
@@ -152,29 +152,29 @@ def _runner(signer: Signer, *, labels_trusted: bool) -> Runner:
 
 
 def measure_received() -> int:
-    """Measure an image, and write its records as JSON Lines.
+    """Measure an image, and add each record to a file as soon as it is there.
 
-    The command line names the bundle's directory, the tag, `docker` or `podman`, and the file to write.
+    Its arguments: the bundle's directory, the tag, `docker` or `podman`, the name to load under, the file.
     """
-    directory, tag, choice, output = sys.argv[1:]
-    received = Path(directory)
+    directory, tag, choice, reference, file = sys.argv[1:]
+    received, output = Path(directory), Path(file)
     bundle = read_bundle(read_file(received / MANIFEST))
     image = next(image for image in bundle.images if image.tag == tag)
     endpoint = connect_podman() if choice == "podman" else connect()
     engine = DockerEngine(endpoint)
     with contextlib.closing(engine):
         print_status(f"Engine: {engine.describe()}")
-        reference = image_reference(image.image)
         load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
         name = endpoint.client.images.get(reference).id
         if name is None:
             raise InputError(f"{reference}: the engine does not say which image it has loaded")
         runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
-        records = measure(
+        for record in measure(
             received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
             runner, print_status,
-        )  # fmt: skip
-    text = io.StringIO()
-    record_files.write(records, text)
-    write_atomically(Path(output), text.getvalue().encode())
+        ):  # fmt: skip
+            text = io.StringIO()
+            record_files.write([record], text)
+            before = output.read_bytes() if output.exists() else b""
+            write_atomically(output, before + text.getvalue().encode())
     return EXIT_OK

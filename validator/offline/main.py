@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import glob
 import hashlib
 import io
@@ -35,11 +36,8 @@ from .root import BASIC_DEVICES, die_with_parent
 
 #: What runs outside of this archive, as files next to each other.
 _TOOLS = (
-    "validator/fleet/inside.py",
-    "validator/engines/ask_nvml.py",
-    "validator/offline/root.py",
-    "pynvml.py",
-)
+    "validator/fleet/inside.py", "validator/engines/ask_nvml.py", "validator/offline/root.py", "pynvml.py",
+)  # fmt: skip
 #: Minutes in which an engine has to take an image, or its file system has to be unpacked.
 _PREPARE_MINUTES = 120.0
 _NAME = "tensorflow-gpu-matrix"
@@ -111,6 +109,8 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(number, _stopped)
     try:
         received = given.into
+        if not (given.explain or given.receive_only):
+            _check_output(given.output)
         if (directory / "images").is_dir():
             received = directory
         elif not given.explain:
@@ -138,8 +138,30 @@ def _stopped(number: int, _frame: Any) -> NoReturn:
     raise SystemExit(128 + number)
 
 
+def _check_output(output: Path) -> None:
+    """Raise Refused if the records could not be written: who notices after hours has lost them."""
+    try:
+        if output.is_symlink() or (output.exists() and not output.is_file()):
+            raise OSError(errno.EINVAL, "it is not a regular file")
+        tempfile.TemporaryFile(dir=output.parent).close()
+    except OSError as error:
+        hint = "with --output, name a file in a directory that can be written to"
+        raise Refused(f"{output} can't be written: {error.strerror}", hint) from None
+
+
+def _add(path: Path, new: bytes) -> None:
+    """Add to a file that other processes may add to as well."""
+    lines = path.read_bytes() if path.exists() else b""
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_bytes(lines + new)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
 def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> int:
-    """Measure the images that the output does not have yet. Return 0 if all were measured."""
+    """Measure the images that the output does not have from this machine. Return 0 if all were measured."""
     with _work(directory if given.explain else received) as (work, _):
         reasons = {name: _why_not(name, work) for name in WAYS}
     for name, reason in reasons.items():
@@ -148,15 +170,18 @@ def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> 
         return 0
     way = given.way or next((name for name, reason in reasons.items() if not reason), None)
     if way is None or reasons[way]:
-        raise Failed(
-            "not_started", f"--with {way}: {reasons[way]}" if way else "no way works on this machine"
-        )
+        why = f"--with {way}: {reasons[way]}" if way else "no way works on this machine"
+        raise Failed("not_started", why)
     bundle = read_bundle((received / MANIFEST).read_bytes())
-    output, failed = given.output, False
+    output, failed = Path(os.path.abspath(given.output)), False
+    # The output may be on a disk that goes from one machine to the next. What is noted names no machine.
+    notes, known = output.with_name(f".{output.name}.done"), Path("/etc/machine-id")
+    machine = os.uname().nodename.encode() + (known.read_bytes() if known.exists() else b"")
     for image in bundle.images:
-        tag = image.tag
-        if output.exists() and image.digest.encode() in output.read_bytes():
-            _say(f"{tag}: {output} has it already")
+        tag, mark = image.tag, hashlib.sha256(machine + image.digest.encode()).hexdigest().encode() + b"\n"
+        there = output.exists() and image.digest.encode() in output.read_bytes()
+        if there and notes.exists() and mark in notes.read_bytes():
+            _say(f"{tag}: {output} has it already, measured on this machine")
             continue
         try:
             with _work(received) as (work, cleaner):
@@ -164,18 +189,14 @@ def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> 
                 python = _tool(received, image, work) if whole else None
                 proves = _PROVES["tool"] if python else _PROVES.get(way, _PROVES[_ENGINE])
                 _say(f"{tag}: measuring with {way}. It proves: {proves}")
+                if way in ("docker", "podman"):
+                    # Only the name that it gets here: whoever had the image before keeps it.
+                    _clean(cleaner, way, "rmi", f"{_NAME}:{work.name}")
                 if python:
-                    new = _by_tool(received, tag, way, python, work, cleaner)
+                    _by_tool(received, tag, way, python, work, cleaner, output)
                 else:
-                    new = _by_command(received, bundle, image, way, work, cleaner)
-            # Another process may have written something meanwhile.
-            lines = output.read_bytes() if output.exists() else b""
-            partial = output.with_name(f".{output.name}.partial")
-            try:
-                partial.write_bytes(lines + new)
-                os.replace(partial, output)
-            finally:
-                partial.unlink(missing_ok=True)
+                    _add(output, _by_command(received, bundle, image, way, work, cleaner))
+            _add(notes, mark)
         except (Failed, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             # The documents of an image may have any form.
             _say(f"{tag}: not measured: {error or type(error).__name__}")
@@ -247,11 +268,12 @@ def _tool(received: Path, image: Image, work: Path) -> str | None:
     return None
 
 
-def _by_tool(received: Path, tag: str, way: str, python: str, work: Path, cleaner: IO[str]) -> bytes:
-    """Measure just as on a machine with a network, and return the records as JSON Lines."""
-    output = work / "records"
+def _by_tool(
+    received: Path, tag: str, way: str, python: str, work: Path, cleaner: IO[str], output: Path
+) -> None:
+    """Measure just as on a machine with a network. The tool adds each record to the output at once."""
     variables = {**os.environ, "PYTHONPATH": str(work / "tool"), "PYTHONDONTWRITEBYTECODE": "1"}
-    command = [python, "-s", "-c", _MEASURE, str(received), tag, way, str(output)]
+    command = [python, "-s", "-c", _MEASURE, str(received), tag, way, f"{_NAME}:{work.name}", str(output)]
     # It cleans up after SIGTERM, which it also gets if this process is killed. It holds the cleaner's input
     # open, so that its own files are there until it has ended.
     child = subprocess.Popen(
@@ -264,9 +286,8 @@ def _by_tool(received: Path, tag: str, way: str, python: str, work: Path, cleane
         child.terminate()
         child.wait()
         raise
-    if status or not output.exists():
-        raise Failed("not_started", f"the tool ended with status {status}")
-    return output.read_bytes()
+    if status:
+        raise Failed("not_started", f"the tool ended with status {status}; {output} keeps its records")
 
 
 def _by_command(
@@ -372,15 +393,14 @@ class _Engine(slurm_job.Docker):
     """Docker or Podman by its command line, with the image from the bundle."""
 
     def prepare(self) -> None:
-        digest, name = str(self.job.request["digest"]), f"{_NAME}:{self.reference}"
+        digest, name = str(self.job.request["digest"]), f"{_NAME}:{self.job.work.name}"
         layout, files = _layout_of_one(self.job, name)
         with open(self.job.work / "load", "w+b") as said:
             # If the engine ends early, its message says why.
+            load = [self.name, "load"]
             with (
                 contextlib.suppress(BrokenPipeError),
-                subprocess.Popen(
-                    [self.name, "load"], stdin=subprocess.PIPE, stdout=said, stderr=said
-                ) as loading,
+                subprocess.Popen(load, stdin=subprocess.PIPE, stdout=said, stderr=said) as loading,
                 tarfile.open(fileobj=loading.stdin, mode="w|") as archive,
             ):
                 for path in files:
@@ -392,10 +412,8 @@ class _Engine(slurm_job.Docker):
             raise Failed(code, f"{self.name} can't load the image: {slurm_job.last_line(text)}")
         found = slurm_job.output_of([self.name, "image", "inspect", "--format", "{{.Id}}", name]).strip()
         # The id is the digest of the manifest with containerd's image store, otherwise of the configuration.
-        if f"sha256:{found.removeprefix('sha256:')}" not in (
-            digest,
-            _read(self.job, digest)["config"]["digest"],
-        ):
+        known = (digest, _read(self.job, digest)["config"]["digest"])
+        if f"sha256:{found.removeprefix('sha256:')}" not in known:
             raise Failed("image_missing", f"{self.name} has another image under the name {name}: {found}")
         self.reference, self.digest = found, digest
         _probe_begins(self.job)
@@ -407,9 +425,8 @@ class _Engine(slurm_job.Docker):
     def _devices(self) -> list[str]:
         if not self.gpus:
             return []
-        if self.name == "docker" and '"nvidia"' in slurm_job.output_of(
-            ["docker", "info", "--format", "{{json .Runtimes}}"]
-        ):
+        asked = ["docker", "info", "--format", "{{json .Runtimes}}"]
+        if self.name == "docker" and '"nvidia"' in slurm_job.output_of(asked):
             return ["--gpus=all"]
         return ["--device=nvidia.com/gpu=all"]
 

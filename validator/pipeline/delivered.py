@@ -7,7 +7,7 @@ the machine saw outside of the image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,22 +31,17 @@ from .run import Runner
 
 
 def measure(
-    received: Path,
-    bundle: Bundle,
-    image: Image,
-    engine: Engine,
-    probe: Callable[[ProbeRequest], bytes],
-    runner: Runner | None,
-    say: Callable[[str], None],
-) -> list[Record]:
-    """Measure an image of a bundle with each GPU model of this machine, and return a record for each.
+    received: Path, bundle: Bundle, image: Image, engine: Engine, probe: Callable[[ProbeRequest], bytes],
+    runner: Runner | None, say: Callable[[str], None],
+) -> Iterator[Record]:  # fmt: skip
+    """Measure an image of a bundle with each GPU model of this machine, and yield each record at once.
 
     received: the bundle's directory. probe: runs the probe in the image, which the engine has.
     """
     assert image.lock is not None, "`./measure` itself measures such an image"
     hosts = tuple(codec.convert(host, StoredHost).host_class() for host in bundle.hosts)
     archive, files = read_file(received / image.probe), {"lock.txt": read_file(received / image.lock)}
-    records, started = [], now()
+    started = now()
     found = targets(engine.outside(), hosts, by_model=True)
     for target in found:
         cell = cell_identifier(image.image, target.host_class or NO_GPU)
@@ -69,8 +64,7 @@ def measure(
 
         record = answer(question, run, target, engine, runner, hosts, started, say)
         say(f"{record.cell}: {record.verdict.value}: {record.reason}")
-        records.append(record)
-    return records
+        yield record
 
 
 class _Delivered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -107,14 +101,10 @@ def _record(delivered: _Delivered, came: Answer) -> Record:
         return msgspec.structs.replace(record_of_report(read_report(came.report)), **seen)
     question = msgspec.structs.replace(delivered.question, **seen, key="", origin=Origin.ELSEWHERE)
     ran = ProbeRun(
-        report=came.report,
-        failure=came.failure,
-        outside=came.outside,
-        host=dict,
+        report=came.report, failure=came.failure, outside=came.outside, host=dict,
         host_class=lambda report: host_class_of(report.host, hosts),
         unreported=targets(came.outside, hosts, by_model=False)[0].host_class,
-        started=came.started,
-        began=came.started,
-    )
+        started=came.started, began=came.started,
+    )  # fmt: skip
     record = record_of(question, ran, None, lambda _: None)
     return record if came.isolates else unproven_failure(record, came.engine)
