@@ -17,7 +17,7 @@ QUESTIONS = [
 #: What the answer to each question has to say.
 SAYS = {
     "hide_messages": "TF_CPP_MIN_LOG_LEVEL=3",
-    "newer_release": "usually runs with every release of 1.x",
+    "newer_release": "usually runs with later releases of 1.x",
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
     "renumbered": "numbers the GPUs that it sees from 0",
