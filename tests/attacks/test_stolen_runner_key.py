@@ -159,8 +159,6 @@ def test_a_certificate_signed_with_a_runners_key(
     """A runner is not the release signer: people who pull don't know its key."""
     signatures.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
     found = certificates(registry, image, Terms(trust))
-    signatures.attach(registry, image, signed_statement(stolen, image, CERTIFICATE), CERTIFICATE)
-    found = certificates(registry, image, Terms(trust))
     assert found.certificates == ()
     assert [entry.why for entry in found.refused] == ["it is not signed by the trusted key"]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from validator.certify import signatures
 from validator.certify.acceptance import Issued, NotCertifiable, certify
 from validator.certify.signatures import Signer, candidates
 from validator.certify.statement import PREDICATE
@@ -66,8 +67,18 @@ def test_cosign_rejects_it_for_another_key(
     assert cosign_verify(repository, image, foreign[1].key).returncode != 0
 
 
-def test_the_same_record_is_certified_once(registry: Registry, image: str, signer: Signer) -> None:
+def test_the_same_record_is_certified_once(
+    registry: Registry, image: str, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attach, types = signatures.attach, []
+
+    def count(registry: Registry, digest: str, bundle: bytes, predicate_type: str) -> str:
+        types.append(predicate_type)
+        return attach(registry, digest, bundle, predicate_type)
+
+    monkeypatch.setattr(signatures, "attach", count)
     first = issue(registry, record(image), signer)
+    assert types.count(PREDICATE) == 1
     second = issue(registry, record(image), signer)
     assert first.attached is not None and second.attached is None
     with signer.trust() as trust:

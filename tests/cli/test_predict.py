@@ -146,6 +146,7 @@ def test_the_answer_repeats_what_was_asked(capsys: pytest.CaptureFixture[str]) -
         ("--tensorflow 2.21.0 --driver 580 --gpu mi300", "--gpu: .*GPU from AMD"),
         (f"{T4} --package torch", "--package"),
         (f"{T4} --package ==2", "--package"),
+        (f"{T4} --package torch==2.6.0 --package Torch==2.7.0", "has two versions"),
     ],
 )
 def test_wrong_values(arguments: str, message: str) -> None:

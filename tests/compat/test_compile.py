@@ -116,7 +116,7 @@ for name in ("yaml", "msgspec", "pydantic", "packaging", "re2", "click"):
         continue
     raise SystemExit(f"{name} was imported")
 
-from validator.compat import gpus, policies, releases
+from validator.compat import hardware, policies, releases
 from validator.compat.predict import predict
 from validator.model.spec import Cell, HostClass, ImageSpec, Variant
 from validator.versions import DriverRelease
@@ -124,7 +124,7 @@ from validator.versions import DriverRelease
 release = releases.newest()
 cuda, cudnn = policies.choose(release, "as-built", "as-built")
 image = ImageSpec(release.version, release.pythons[0], Variant.GPU, cuda, cudnn)
-gpu = gpus.gpu("H100")
+gpu = hardware.gpu("H100")
 host = HostClass("r550-h100", DriverRelease.parse("550"), gpu.compute_capability, gpu.slug)
 prediction = predict(Cell(image, host))
 print(prediction.outcome.value, prediction.reasons[0].fact)

@@ -151,7 +151,8 @@ def test_words_of_people_lead_to_the_cause_that_they_are_about(exported: Path) -
     said = [row for row in exports.read_json(exported, "messages") if row["kind"] == "said"]
     assert said
     for row in said:
-        assert row["causes"] == [row["values"]["of"]]
+        # A sign of another cause may need them, too: several processes that share a memory that is full.
+        assert row["values"]["of"] in row["causes"]
 
 
 def test_every_cause_has_a_message_or_a_field_and_a_fix(exported: Path) -> None:

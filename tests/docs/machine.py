@@ -257,7 +257,7 @@ def emulated(
         patch.setattr("validator.pipeline.makers.base_contents", lambda *_: contents(Maker().made_from()))
         patch.setattr("validator.pipeline.makers.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)
-        patch.setattr("validator.fleet.protocol.opener_of", lambda name: lambda _: clusters[name])
+        patch.setattr("validator.cli.fleet.opener_of", lambda name: lambda _: clusters[name])
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )

@@ -37,7 +37,6 @@ from validator.model.spec import LABEL_LOCK, LABEL_SPEC
 from validator.pipeline import bundle
 from validator.registry.client import Registry
 from validator.registry.names import Repository
-from validator.system import package_sources
 
 from ..certify.building import INPUTS, make_builder
 from ..certify.fixtures import PASSWORD, report
@@ -158,7 +157,7 @@ def site(
         assert made.run("certify", "challenges") == 0
     with local_index.running() as index, pytest.MonkeyPatch.context() as patch:
         patch.setenv("VALIDATOR_CACHE", str(place / "cache"))
-        patch.setattr(package_sources, "host_sources", lambda: index.sources)
+        patch.setattr("validator.cli.bundle.host_sources", lambda: index.sources)
         patch.setattr(bundle, "supported_pythons", lambda: (PYTHON,))
         index.files.update({path.name: path.read_bytes() for path in wheels.iterdir()})
         options = ("--registry", registry.repository, "--challenges", "cells.json", "--volume-size", "20M")

@@ -125,8 +125,6 @@ def certify(
     bundle = parse_bundle(signer.sign(text))
     verified_statement(bundle, digest, Terms(trust, now=at))
     attachment = signatures.attach(registry, digest, bundle.canonical, statement.PREDICATE)
-    verified_statement(bundle, digest, Terms(trust, now=at))
-    attachment = signatures.attach(registry, digest, bundle.canonical, statement.PREDICATE)
     return Issued(failed, measurement.fixture, attachment)
 
 

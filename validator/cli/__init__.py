@@ -121,7 +121,7 @@ def _shown(path: Path, directory: Path) -> str:
 
 
 _START = """\
-Usage: validator [--json | --version | COMMAND --help]
+Usage: validator [-v] [--json | --version | COMMAND --help]
 
 Without a command: what is here, whether TensorFlow can use the GPU, and what
 works. An image spec says what to build; a cell is an image spec on a kind of

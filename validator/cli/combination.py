@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -271,12 +271,22 @@ def with_this_host(host: Host) -> Host:
     )
 
 
-def read_package(text: str) -> tuple[str, str]:
-    """Return the normalized name and the version of `NAME==VERSION`. Raises InputError."""
-    name, equals, version = text.partition("==")
-    if not (name.strip() and equals and version.strip()[:1].isdigit()):
-        raise InputError(f'--package: "{text}" is not a name and a version', hint="write it as torch==2.6.0")
-    return re.sub(r"[-_.]+", "-", name.strip()).lower(), version.strip()
+def read_packages(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Return the normalized names and the versions of `NAME==VERSION`.
+
+    Raises InputError for anything else, and for two versions of one package.
+    """
+    packages: dict[str, str] = {}
+    for text in texts:
+        name, equals, version = (part.strip() for part in text.partition("=="))
+        if not (name and equals and version[:1].isdigit()):
+            raise InputError(
+                f'--package: "{text}" is not a name and a version', hint="write it as torch==2.6.0"
+            )
+        name = re.sub(r"[-_.]+", "-", name).lower()
+        if packages.setdefault(name, version) != version:
+            raise InputError(f"--package: {name} has two versions, {packages[name]} and {version}")
+    return tuple(packages.items())
 
 
 def _read(parse: Callable[[str], T], text: str, option: str) -> T:

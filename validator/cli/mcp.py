@@ -49,7 +49,7 @@ from ..reports.issue import shareable
 from ..reports.printable import one_line
 from ..resources import manual
 from . import combination, here
-from .combination import Question, read_package, with_driver_of
+from .combination import Question, read_packages, with_driver_of
 from .predict import predict_one
 
 #: The most characters of the texts of one call.
@@ -94,7 +94,9 @@ def _model_of(stated: Any) -> Any:
         fields: dict[str, Any] = {name: (_model_of(hint), ...) for name, hint in hints.items()}
         return create_model(stated.__name__.removesuffix("Document"), __base__=Answer, **fields)
     if typing.get_origin(stated) is Annotated:
-        return Annotated[_model_of(parts[0]), Field(description=parts[1])]
+        # The links lead to other pages of the manual.
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", parts[1])
+        return Annotated[_model_of(parts[0]), Field(description=text)]
     if isinstance(stated, UnionType):
         return functools.reduce(operator.or_, map(_model_of, parts))
     return typing.get_origin(stated)[tuple(map(_model_of, parts))] if parts else stated
@@ -228,7 +230,7 @@ def predict(
     """Predict whether one combination works, with all reasons, what was measured, and the sources."""
     named = {"capability": gpu.strip()} if _CAPABILITY.fullmatch(gpu.strip()) else {"gpu": gpu}
     host = Host(driver, system=system, machine=machine, kernel_modules=kernel_modules, **named)
-    others = tuple(dict(map(read_package, packages or ())).items())
+    others = read_packages(packages or ())
     software = Software(
         tensorflow, python or None, cuda or None, cudnn or None, variant="gpu", extra=extra, packages=others
     )

@@ -41,7 +41,7 @@ from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
 from ..system.package_sources import host_sources
 from . import Command, as_started, combination, options
-from .combination import Question, read_package
+from .combination import Question, read_packages
 from .options import Project, flag, option, print_status
 
 
@@ -108,7 +108,7 @@ from .options import Project, flag, option, print_status
 @option(
     "--package NAME==VERSION...",
     "packages",
-    callback=lambda _context, _parameter, values: tuple(dict(map(read_package, values)).items()),
+    callback=lambda _context, _parameter, values: read_packages(values),
     help="Another package in the environment, such as torch==2.6.0; repeatable.",
 )
 @option(
