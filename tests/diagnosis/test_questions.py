@@ -32,7 +32,40 @@ SAYS = {
     "mkl": "speed up what runs on the CPU",
     "slow_start": "The first step does what the others don't",
     "use_gpu": "by itself if its build and libraries fit",
+    "cuda_of_gpu": "Ampere 11.0",
+    "flag_of_program": "whatever a program's own flag says",
+    "local_rank": "hvd.rank()",
 }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "How do I fix that TensorFlow is not using the GPU?",
+        "Is there a way to stop it from running on the CPU? The card is idle.",
+        "How do I switch from the CPU to the GPU?",
+        "How can I get the network onto the GPU rather than the CPU?",
+        "How can I solve the problem of no GPU being found?",
+        "Can you tell me why it does not use the GPU?",
+        "How to avoid that it runs on the CPU?",
+    ],
+)
+def test_a_wish_for_the_gpu_is_not_answered_by_hiding_it(words: str) -> None:
+    found = diagnose_log(f"{words}\n\nThank you for your work.\n")
+    assert "CUDA_VISIBLE_DEVICES=-1" not in found.works
+    assert found.answer != NO_FAULT
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "How can I run it on the CPU rather than on the GPU?",
+        "Is it possible to run this without a GPU?",
+        "How can I let it run on the CPU and not on the GPU?",
+    ],
+)
+def test_a_wish_for_the_cpu_is_answered(words: str) -> None:
+    assert "CUDA_VISIBLE_DEVICES=-1" in diagnose_log(f"{words}\n").works
 
 
 def test_each_question_is_asked_in_ten_ways_or_more() -> None:

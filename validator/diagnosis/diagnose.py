@@ -228,7 +228,7 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    asked = {one.where for one in find(PLAIN_QUESTION) or ()}
+    asked = {one.where for one in find(PLAIN_QUESTION) or () if not find("gpu_wished")}
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
