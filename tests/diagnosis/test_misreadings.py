@@ -8,7 +8,7 @@ import pytest
 
 from validator.compat import hardware
 from validator.diagnosis import diagnose_log, text
-from validator.diagnosis.catalogue import catalogue
+from validator.diagnosis.catalogue import Message, catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.observe import observe
 
@@ -456,3 +456,54 @@ def test_without_a_gpu_nothing_has_to_be_measured() -> None:
     assert found.answer == "no_fault"
     assert found.next_command == ""
     assert "computes on the CPU" in found.next_step
+
+
+@pytest.mark.parametrize(
+    ("path", "is_mac"),
+    [
+        ("/Users/anna/env/bin/python", True),
+        ("PATH=/usr/bin:/Users/anna/bin", True),
+        ("C:/Users/anna/env/python.exe", False),
+        ("file://C:/Users/anna/env", False),
+    ],
+)
+def test_only_a_path_of_a_mac_shows_macos(path: str, is_mac: bool) -> None:
+    assert (seen(f"Hello\n{path}\n").value("os", "name") == "macos") is is_mac
+
+
+def test_a_wheel_for_macos_on_a_mac_is_not_explained_by_a_container() -> None:
+    wheel = (
+        "ERROR: tensorflow-2.6.0-cp38-cp38-macosx_11_0_x86_64.whl is not a supported wheel on this platform."
+    )
+    assert "container" in diagnose_log(f"Hello\n{wheel}\n").causes[0].title
+    assert "container" not in diagnose_log(f"Hello\n/Users/anna/bin/pip\n{wheel}\n").causes[0].title
+
+
+@pytest.mark.parametrize(
+    ("words", "is_32bit"),
+    [
+        ("I had installed the 32-bit version of Python.", True),
+        ("My Python is 32-bit.", True),
+        ("I do not have a 32 bit Python, it is 64.", False),
+        ("Is there a wheel for a 32-bit Python", False),
+    ],
+)
+def test_a_32_bit_python_in_prose(words: str, is_32bit: bool) -> None:
+    text = f"Hello\n{words}\nERROR: No matching distribution found for tensorflow\n"
+    remedies = " ".join(remedy.says for remedy in diagnose_log(text).causes[0].remedies)
+    assert not seen(text).has("python_32bit")
+    assert ("Install a 64-bit Python" in remedies) is is_32bit
+
+
+def test_each_line_is_matched_once_however_often_it_is_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    matched: list[str] = []
+    matches = catalogue().matches
+
+    def counted(line: str) -> list[Message]:
+        matched.append(line)
+        return matches(line)
+
+    monkeypatch.setattr(catalogue(), "matches", counted)
+    lines = [f"In our run number {number} the colours of the plot were" for number in range(30)]
+    seen("\n".join(["Hello", *(f"{line}\nnicer than TensorFlow 2.15 on the GPU." for line in lines)]))
+    assert len(matched) == len(set(matched))

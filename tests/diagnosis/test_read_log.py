@@ -130,8 +130,11 @@ def test_lines_before_the_end_of_a_process_are_given_even_if_they_show_nothing()
     pasted = "step\n" * text.PASTE_LINES + f"{long}\n1/2\n\nlast words\n{' ' * 3000}\nAborted\n"
     found = observe(text.read_text(pasted), ends)
     assert [each.text for each in found.of(FAULT)][1:] == ["1/2", "last words"]
-    assert [each.where for each in found.of(FAULT)][1:] == ["line 20002", "line 20004"]
-    assert [each.where for each in found.of(UNRECOGNIZED)] == ["line 20006"]
+    assert [each.where for each in found.of(FAULT)][1:] == [
+        f"line {text.PASTE_LINES + 2}",
+        f"line {text.PASTE_LINES + 4}",
+    ]
+    assert [each.where for each in found.of(UNRECOGNIZED)] == [f"line {text.PASTE_LINES + 6}"]
 
 
 @pytest.mark.parametrize(

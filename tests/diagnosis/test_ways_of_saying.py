@@ -1,4 +1,4 @@
-"""The ways in which people say a thing: the cause that a text names, and those that it rules out."""
+"""The ways in which people say a thing: the cause that a text names, those that it rules out, the answer."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ def test_the_first_cause_is_the_one_that_the_text_names(code: str, text: str) ->
 def test_a_text_rules_a_cause_out(code: str, text: str) -> None:
     codes = [cause.code for cause in diagnose_log(text).causes]
     assert codes == [] if code == "every_cause" else code not in codes
+
+
+@pytest.mark.parametrize(("answer", "text"), texts("answers"))
+def test_the_answer_where_a_text_shows_no_cause(answer: str, text: str) -> None:
+    diagnosis = diagnose_log(text)
+    assert (diagnosis.causes, diagnosis.answer) == ((), answer)

@@ -138,11 +138,11 @@ class Catalogue:
         """Return the messages that a line shows, in the catalogue's order.
 
         If the line also reports a fault, that comes last: as `unrecognized` if the line shows nothing else,
-        as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless line
-        does not count, and neither do a version of CUDA that it advises and words that fit a cause.
+        as `fault` if it does, and not at all if what it shows is harmless. A CUDA error in a harmless line of
+        a program does not count, and neither do a version of CUDA that it advises and words that fit a cause.
         """
         matching = [self.messages[position] for position in self._finder.matching(line)]
-        if any(message.harmless for message in matching):
+        if any(one.harmless and one.certainty is not Certainty.STATED for one in matching):
             matching = [
                 message
                 for message in matching

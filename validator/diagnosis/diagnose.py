@@ -75,6 +75,8 @@ _SYMPTOM = "gpu_fails"
 _MOST = 3
 #: How many remedies of a cause are given at most. They are sorted, so the best ones stay.
 _REMEDIES = 4
+#: Kinds of observations, and the cause that somebody names, where something is wrong although the GPU works.
+_COMPLAINTS = {"oom_said", "gpu_oom_said", "hang_said", "process_dies_said", "gpu_out_of_memory"}
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
 _WORD = re.compile(r"[\w.+-]{1,32}")
 
@@ -92,6 +94,10 @@ class _ShownSign:
         return bool(self.observations) and all(
             one.certainty is Certainty.STATED and one.where in lines for one in self.observations
         )
+
+    @property
+    def complains(self) -> bool:
+        return any({one.kind, one.values.get("of")} & _COMPLAINTS for one in self.observations)
 
     @property
     def judged(self) -> bool:
@@ -236,7 +242,7 @@ def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequen
         # The words of a question describe no fault.
         signs = [sign for sign in signs if not sign.only_in(asked)]
         # A word in a title shows nothing next to harmless messages of a GPU that works.
-        signs = [sign for sign in signs if not (works and sign.only_in({title}))]
+        signs = [sign for sign in signs if sign.complains or not (works and sign.only_in({title}))]
         # Guesses count only where there is nothing better.
         signs = [sign for sign in signs if sign.strength != POSSIBLE] or signs
         if signs:

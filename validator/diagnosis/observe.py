@@ -121,7 +121,8 @@ class _Reader:
         self._first_fault = 0
         self._after_frame = False
         self._found = Observations()
-        self._meanings: dict[str, _Meaning] = {}
+        self._meanings: dict[str, _Meaning | None] = {}
+        self._joined: set[tuple[str, int]] = set()
         self._explained: dict[int, set[str]] = defaultdict(set)
         self._unrecognized: list[tuple[int, Observation]] = []
 
@@ -152,7 +153,9 @@ class _Reader:
 
     def read_together(self, text: str, parts: Sequence[Line]) -> None:
         """Add what lines show when they are joined to one text, unless one of them shows it by itself."""
-        observations = self._observations(text, parts[0].number)
+        joined = (text, parts[0].number)
+        observations = () if joined in self._joined else self._observations(*joined)
+        self._joined.add(joined)
         if not observations:
             return
         explained = {kind for part in parts for kind in self._explained.get(part.number, ())}
@@ -209,23 +212,23 @@ class _Reader:
 
     def _meaning(self, line: Line) -> _Meaning | None:
         words = _without_stamp(line.text)
-        remembered = self._meanings.get(words)
-        if remembered is not None:
-            return remembered
+        if words in self._meanings:
+            return self._meanings[words]
         observations = self._observations(line.text, line.number)
-        if not observations:
-            return None
-        kinds = {observation.kind for observation in observations}
-        explaining = kinds - {UNRECOGNIZED, *self._catalogue.outside}
-        unrecognized = (UNRECOGNIZED,) if explaining else (UNRECOGNIZED, FAULT)
-        meaning = _Meaning(
-            tuple(observation for observation in observations if observation.kind not in unrecognized),
-            tuple(observation for observation in observations if observation.kind in unrecognized),
-            frozenset(explaining),
-            ends_process=any(_ENDS in observation.values for observation in observations),
-            shows_fault=not kinds.isdisjoint((UNRECOGNIZED, FAULT, *_SYMPTOMS)),
-        )
-        if len(self._meanings) < _REMEMBERED:
+        meaning = None
+        if observations:
+            kinds = {observation.kind for observation in observations}
+            explaining = kinds - {UNRECOGNIZED, *self._catalogue.outside}
+            unrecognized = (UNRECOGNIZED,) if explaining else (UNRECOGNIZED, FAULT)
+            meaning = _Meaning(
+                tuple(observation for observation in observations if observation.kind not in unrecognized),
+                tuple(observation for observation in observations if observation.kind in unrecognized),
+                frozenset(explaining),
+                ends_process=any(_ENDS in observation.values for observation in observations),
+                shows_fault=not kinds.isdisjoint((UNRECOGNIZED, FAULT, *_SYMPTOMS)),
+            )
+        # The same question counts for more in a title.
+        if len(self._meanings) < _REMEMBERED and (line.number != 1 or "?" not in words):
             self._meanings[words] = meaning
         return meaning
 

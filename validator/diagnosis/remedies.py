@@ -64,7 +64,8 @@ def answer(
     if not fails and language().parse(WORKS).holds(finder(observations, {})):
         return GPU_USED
     complains = language().parse("complains").holds(finder(observations, {}))
-    if not fails and observations.has("gpu_used_said"):
+    used = observations.of("gpu_used_said")
+    if used and not fails and not any("more" in one.values for one in used):
         return UNRECOGNIZED if complains else GPU_USED
     listed_or_asked = any(map(observations.has, (*_GPU_LISTED, PLAIN_QUESTION)))
     clear = (listed_or_asked and not fails) or observations.has(CPU_WANTED)

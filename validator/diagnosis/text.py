@@ -407,7 +407,7 @@ _CHUNK = 1 << 20
 _BLOCK, _LONG = 1024, 4096
 #: A text of at most this many lines counts as a person's paste, in which a terminal or a mailer may have
 #: wrapped lines. A longer text is a file, and lines of files are not wrapped.
-PASTE_LINES = 20_000
+PASTE_LINES = 10_000
 
 _BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 #: Bytes by which UTF-16 without a mark is told from binary data.
