@@ -134,7 +134,7 @@ class Party:
 
     def may_sign_for(self, host_class: str) -> bool:
         """Return True if a runner may sign for a host class."""
-        # No dash, or a runner for *-t4 could sign for a model that it calls h100-t4.
+        # `*` matches no dash, or a runner for *-t4 could sign for a model that it calls h100-t4.
         patterns = (re.escape(glob).replace(r"\*", "[^-]*") for glob in self.host_classes)
         return any(re.fullmatch(pattern, host_class) for pattern in patterns)
 

@@ -233,7 +233,7 @@ def promote(
     first: dict[str, Move] = {}
     for _ in range(_ROUNDS):
         tags = [tag for tag in registry.tags() if name_of(tag) == additions]
-        # Aliases first: one that moves while the images are read is seen as moved in the next round.
+        # Read the aliases first: if one moves while the images are read, the next round notices it.
         digests = {tag: registry.digest_of(tag) for tag in tags if ALIAS.fullmatch(tag)}
         current = {tag: digest for tag, digest in digests.items() if digest}
         # The image of an alias counts even if its tag has moved on to a newer build without a certificate.

@@ -270,7 +270,7 @@ class SuggestingGroup(Command, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command. Raises UsageError for a name that is none, with the nearest names."""
+        """Return the command. Raises UsageError for an unknown name, with the nearest names."""
         name = args[0]
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)

@@ -62,7 +62,7 @@ from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 @dataclass(frozen=True)
 class Prepared:
-    """A run that lacks only the store and what watches it.
+    """Everything that a run needs, except the store and what watches the run.
 
     profile: the one that has the images, None for the default. repository: where images are pushed to or
     pulled from. challenges: for cells or image specs. fleet: None if nothing is submitted.
@@ -374,7 +374,7 @@ def _rehearse(
                     _say(f"{step.image}: {step.name}: {step.did}")
                     done.append(step)
     finally:
-        # From another registry, the engine may have had the same image before, and would lose it.
+        # Keep images from another registry: the engine may have had them before the rehearsal.
         if not asked.keep and asked.push is None:
             repository = registry.repository
             for name in (repository.tagged(ALIAS), *(repository.at(image.digest) for image in images)):

@@ -207,7 +207,7 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
     lock = locks_of(matrix_path).read(identifier) if identifier in specs else None
     if lock is None:
         raise InputError(
-            f"{registry.repository.at(digest)} says that it is {identifier or 'no image spec'}, for which"
+            f"{registry.repository.at(digest)} has the image spec {identifier or '(none)'}, for which"
             f" {matrix_path} has no image or no lock",
             hint="run the command where the matrix and the locks of that image are",
         )
@@ -253,7 +253,7 @@ def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: st
     lock = lock_of_image(matrix_path, identifier, labels.get(LABEL_LOCK, ""))
     if spec is None or lock is None or not origin:
         raise InputError(
-            f"{name} says that it is {identifier or 'no image spec'}, for which {matrix_path} has no image,"
+            f"{name} has the image spec {identifier or '(none)'}, for which {matrix_path} has no image,"
             " or no lock with the same wheels",
             hint="run the command where the matrix and the locks of that image are",
         )

@@ -87,7 +87,7 @@ class Answer(BaseModel):
 
 
 def _model_of(stated: Any) -> Any:
-    """Return a type with models in place of each TypedDict, which pydantic takes from Python 3.12 on only."""
+    """Return a type with a model for each TypedDict, which pydantic accepts only from Python 3.12 on."""
     parts = typing.get_args(stated)
     if typing.is_typeddict(stated):
         hints = typing.get_type_hints(stated, include_extras=True)
@@ -141,7 +141,7 @@ class Way(Answer):
     notes: list[str]
     cautions: list[str]
     reasons: list[Reason]
-    """Those that speak against it, and remarks; `predict` gives all."""
+    """The reasons against it, and remarks; `predict` gives all reasons."""
 
 
 class WhatWorks(Answer):

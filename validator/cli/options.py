@@ -174,7 +174,7 @@ class Project:
 
     @property
     def progress(self) -> Path:
-        """The directory in which `build-matrix` writes how far it is."""
+        """The directory in which `build-matrix` records its progress."""
         from ..system.files import STATE_DIRECTORY
 
         return self.directory / STATE_DIRECTORY / "progress"
@@ -379,7 +379,10 @@ class Builder:
         return self.builder_key is not None or self.identity is not None
 
     def check(self, missing: str | None) -> None:
-        """Raise UsageError for half of an identity. missing: the option without which nothing is signed."""
+        """Raise UsageError for an identity without its issuer, or the other way round.
+
+        missing: the option without which nothing is signed, if it was not given.
+        """
         if missing is not None:
             reject(("builder_key", "identity", "issuer"), f"has no effect without {missing}")
         if (self.identity is None) != (self.issuer is None):
@@ -507,7 +510,7 @@ def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> Non
 
 
 def _terms_of(given: dict[str, Any], trust_path: Path | None) -> Terms | None:
-    """Take whom to trust out of a command's options; None if nobody needs to be trusted.
+    """Pop the trust options of a command, and return whom to trust; None if nobody needs to be trusted.
 
     Raises InputError if no signer is named, or if a key or the trust file can't be used.
     """

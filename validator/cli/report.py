@@ -384,7 +384,7 @@ def _serve_http(server: MCPServer, port: int) -> None:
     with listening:
         port = listening.getsockname()[1]
         hosts = [f"{name}:{port}" for name in (_LOOPBACK, "localhost")]
-        # A page of the web may have its name resolve to this address, but its Host and Origin are others.
+        # A web page can make its host name resolve to this address, but can't change its Host and Origin.
         security = TransportSecuritySettings(
             allowed_hosts=hosts, allowed_origins=[f"http://{host}" for host in hosts]
         )

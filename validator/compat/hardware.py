@@ -144,7 +144,7 @@ def _nearest(wanted: str) -> tuple[str, ...]:
     found += [by_name[end] for end in ends if end in by_name]
     for known in gpus() if words else ():
         parts = plain_words(known.name).split()
-        # A number may be in a word, as in A6000.
+        # A number may follow letters in one word, as in A6000.
         if set(words) <= {*parts, *(part.lstrip("abcdefghijklmnopqrstuvwxyz") for part in parts)}:
             found.append(known.name)
     if not found:

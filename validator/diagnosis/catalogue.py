@@ -219,7 +219,7 @@ _CHOSEN = ("tensorflow", "capability", "system", "driver")
 
 
 def finder(observations: Observations, values: Mapping[str, str]) -> Find[Observation]:
-    """Return a function that finds observations by kind, and facts that were concluded where there is none.
+    """Return a function that finds observations by kind, or the concluded fact of a kind without any.
 
     values: the facts of the environment by name.
     """

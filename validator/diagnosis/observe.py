@@ -227,7 +227,7 @@ class _Reader:
                 ends_process=any(_ENDS in observation.values for observation in observations),
                 shows_fault=not kinds.isdisjoint((UNRECOGNIZED, FAULT, *_SYMPTOMS)),
             )
-        # The same question counts for more in a title.
+        # The meaning of a question in a title is not remembered: it counts for more there than elsewhere.
         if len(self._meanings) < _REMEMBERED and (line.number != 1 or "?" not in words):
             self._meanings[words] = meaning
         return meaning
@@ -364,7 +364,7 @@ class ProblemRow:
     fields: Mapping[str, str]
 
     def matches(self, problem: _Problem) -> bool:
-        """Return whether a problem is one of these. A statement is one only if the condition has a code."""
+        """Return whether a problem matches. A statement matches only a condition with a code."""
         if problem.check.id != self.when.kind or (problem.is_statement and _CODE not in self.when.values):
             return False
         fields = {name: _text(value) for name, value in problem.finding.entry.items()}
@@ -555,5 +555,5 @@ def _text(value: Any) -> str:
         return _NULL
     if isinstance(value, bool):
         return str(value).lower()
-    # Bytes of a path or a variable that were not text are surrogates, which can't be encoded.
+    # Python reads bytes that are not text in a path or a variable as surrogates, which can't be encoded.
     return str(value).encode(errors="backslashreplace").decode()

@@ -248,7 +248,7 @@ _SENTENCES = re.compile(r"(?<=[.?]) (?=[A-Z])")
 _ASK = "Ask whoever administers the machine:"
 #: Text that has no special meaning to a shell between double quotes. Values come from pasted text.
 _PLAIN = re.compile(r"[\w./@:+,~=* \\\[\]-]*")
-#: Stand for a release that only its Python (2.11 is the last for 3.7) or its code shows to be old.
+#: They stand for a release that only its Python (2.11 is the last for 3.7) or its code shows to be old.
 _OLDEST, _OLD_PYTHON, _NEWEST_1 = "2.6", (3, 8), "1.15.5"
 #: The system that remedies are for where it is not known.
 _SYSTEM = "linux"
@@ -434,7 +434,7 @@ def _remedies(
     explained: set[str] = set()
     for entry, filled in ranked:
         if not explained or _rewrites(entry, filled, reader):
-            # The remedy that the first one is an alternative to may not fit the reader.
+            # Drop a leading "Or": the remedies before this one may not fit the reader.
             entry = replace(entry, says=_OR.sub(lambda match: match[1].upper(), entry.says))
         missing = entry.placeholders - {*values, *filled.values, "doctor"} - explained
         notes = tuple(note for note in filled.notes if note not in explained)

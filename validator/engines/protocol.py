@@ -125,7 +125,7 @@ class ImageEngine(Engine, Protocol):
         """Pull an image by its digest. Raises MissingError if that fails."""
 
 
-#: In the archive: a package that lists them and imports one by its name.
+#: The package in the archive that lists the checks of an image, and imports one of them by its name.
 _PACKAGE = "validator/probe/own"
 #: Bytes of a check's file: much more is not a check.
 _LARGEST = 1 << 20

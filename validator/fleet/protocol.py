@@ -347,7 +347,7 @@ class CutError(ValidatorError):
 
 @dataclass
 class _Open:
-    """A frame whose end was not read yet. Its data never becomes longer than it said."""
+    """A frame whose end was not read yet. Its data never becomes longer than its header says."""
 
     length: int
     digest: str
@@ -459,7 +459,7 @@ def read_answer(
         raise CutError("the report is not the one that the ending names")
     failure = ""
     if ending.report is None:
-        # In the words of the engines that run the probe here.
+        # Use the same words as the engines that run the probe on this machine.
         if ending.timed_out:
             failure = f"the probe exceeded its time limit of {ending.limit_s:.0f} s and was stopped"
         elif ending.overflow:

@@ -139,7 +139,7 @@ def _stopped(number: int, _frame: Any) -> NoReturn:
 
 
 def _check_output(output: Path) -> None:
-    """Raise Refused if the records could not be written: who notices after hours has lost them."""
+    """Raise Refused if the records can't be written: noticed only after hours, they would be lost."""
     try:
         if output.is_symlink() or (output.exists() and not output.is_file()):
             raise OSError(errno.EINVAL, "it is not a regular file")
@@ -190,7 +190,7 @@ def _measure_all(directory: Path, received: Path, given: argparse.Namespace) -> 
                 proves = _PROVES["tool"] if python else _PROVES.get(way, _PROVES[_ENGINE])
                 _say(f"{tag}: measuring with {way}. It proves: {proves}")
                 if way in ("docker", "podman"):
-                    # Only the name that it gets here: whoever had the image before keeps it.
+                    # Remove only the name that it gets here: an engine that had the image before keeps it.
                     _clean(cleaner, way, "rmi", f"{_NAME}:{work.name}")
                 if python:
                     _by_tool(received, tag, way, python, work, cleaner, output)
@@ -433,7 +433,7 @@ class _Engine(slurm_job.Docker):
 
 class Docker(_Engine):
     def _own(self) -> list[str]:
-        # The image's own user, as on line.
+        # The image's own user runs the probe, as it does on a machine with a network.
         return []
 
 

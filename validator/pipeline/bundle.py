@@ -208,7 +208,7 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
         manifest, raw = registry.manifest(entry.digest), registry.raw_manifest(entry.digest)
         if manifest is None or raw is None:
             continue
-        # Whoever verifies it says what is wrong with it.
+        # An invalid statement is added too: whoever verifies it says what is wrong with it.
         with contextlib.suppress(BundleError):
             by_identity = by_identity or not Candidate(registry, entry.digest).read().by_key
         files.add(BLOBS + entry.digest.removeprefix("sha256:"), raw.content)

@@ -284,7 +284,7 @@ class Salvaged:
 
 @functools.cache
 def _columns() -> int:
-    # Only who looks into a damaged file needs SQLAlchemy.
+    # Imported here because only reading a damaged file needs SQLAlchemy.
     from .store import RECORDS
 
     return len(RECORDS.columns)

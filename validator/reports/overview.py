@@ -329,7 +329,7 @@ def junit(report: Report) -> str:
     plugin (junit-10.xsd), which other systems use too: testsuites, testsuite and testcase; failure, error and
     skipped with a message.
     """
-    # Commands that write another form start without these.
+    # Imported here because commands that write another form don't need these modules.
     from xml.etree import ElementTree
 
     from ..redaction.identifiers import without_gpu_uuids

@@ -416,7 +416,6 @@ def _cells(cells: Iterable[str]) -> str:
 
 
 _KEPT = "inspected"
-#: Prints a progress message.
 
 
 def wheel_at(path: Path) -> Wheel:
