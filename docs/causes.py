@@ -43,8 +43,8 @@ _HEAD = """\
 These are the causes that `validator doctor` can name, in the order of the causal chain: an earlier
 cause has to be fixed first, and a later one may be its consequence. Each section has a line that shows the
 cause, and what to do. *any* is for every installation, *host* is for the administrator of the machine, and
-the other words name how TensorFlow was installed or started. A cause with many remedies has only one or two
-here that are not for a special case; `doctor` prints those for your own case and way, such as conda,
+the other words name how TensorFlow was installed or started. For a cause with many remedies, this page has
+only one or two general ones; `doctor` prints those for your own case and installation, such as conda,
 Colab, WSL2, Slurm or Kubernetes. A remedy marked with ⚠ also stops the work of other people. A word in
 capitals in a command, such as `CUDA_NEEDED`, stands for a value that was observed, or that you fill in.
 
