@@ -9,6 +9,7 @@ import pytest
 
 from validator.diagnosis import compile, diagnose_log, text
 from validator.diagnosis.catalogue import POSSIBLE, catalogue, finder, language
+from validator.diagnosis.diagnose import COMPLAINTS
 from validator.diagnosis.observations import Certainty, Observation, Observations, is_in_passing
 from validator.diagnosis.observe import observe
 from validator.diagnosis.remedies import ANYWHERE
@@ -189,6 +190,9 @@ def test_a_title_gives_way_to_harmless_messages_of_a_gpu_that_works() -> None:
             continue
         found = diagnose_log(pasted).causes
         only_titled = all({one.where for one in cause.evidence} == {"line 1"} for cause in found)
+        # A program can run out of memory, hang or die on a GPU that works.
+        if any({one.kind, one.values.get("of")} & COMPLAINTS for one in seen(f"{title}\n")):
+            continue
         # Facts that can't work together contradict the log, too.
         only_titled = only_titled and not any(cause.reasons for cause in found)
         if (

@@ -175,7 +175,7 @@ FORBIDDEN = (
     ),
     (r"docker run --gpus all", r"^docker run --rm --gpus all \S+ nvidia-smi$"),
     (r"OS: Windows|under Windows", r"\bpython3\.|tensorflow-metal"),
-    (r"Ubuntu", r"py -3|tensorflow-metal|install_tensorflow\("),
+    (r"(?<!e\.g\., Linux )Ubuntu", r"py -3|tensorflow-metal|install_tensorflow\("),
 )
 #: Words in capital letters that stand for a value in a command, and are explained in words.
 _PLACEHOLDER = re.compile(r"\b(?:CUDA_MAJOR|CUDNN_MAJOR|TENSORFLOW|TENSORFLOW_MINOR|DRIVER_BRANCH|PID)\b")

@@ -76,7 +76,7 @@ _MOST = 3
 #: How many remedies of a cause are given at most. They are sorted, so the best ones stay.
 _REMEDIES = 4
 #: Kinds of observations, and the cause that somebody names, where something is wrong although the GPU works.
-_COMPLAINTS = {"oom_said", "gpu_oom_said", "hang_said", "process_dies_said", "gpu_out_of_memory"}
+COMPLAINTS = {"oom_said", "gpu_oom_said", "hang_said", "process_dies_said", "gpu_out_of_memory"}
 #: A value such as a version or the name of a library, in which a text can't hide a sentence.
 _WORD = re.compile(r"[\w.+-]{1,32}")
 
@@ -97,7 +97,7 @@ class _ShownSign:
 
     @property
     def complains(self) -> bool:
-        return any({one.kind, one.values.get("of")} & _COMPLAINTS for one in self.observations)
+        return any({one.kind, one.values.get("of")} & COMPLAINTS for one in self.observations)
 
     @property
     def judged(self) -> bool:
