@@ -228,7 +228,7 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    asked = {one.where for one in find(PLAIN_QUESTION) or () if not find("gpu_wished")}
+    asked = set() if find("gpu_wished") else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
@@ -392,7 +392,7 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
     observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
-    title = pasted.place(1) if pasted.is_paste and pasted.read != "1 line" else ""
+    title = pasted.place(1) if pasted.has_title else ""
     return _diagnose(observations, pasted.read, title=title, quotes=quotes)
 
 

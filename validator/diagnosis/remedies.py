@@ -210,8 +210,9 @@ def _ways(observations: Observations) -> frozenset[str]:
         ways = (ways - {"docker"}) | engines
     elif any(observations.has(kind) for kind in ("container", "docker_run", "image")):
         ways.add("docker")
-    hosts = {notebook.values.get("name", "") for notebook in observations.of("hosted_notebook")}
-    ways |= set() if observations.has("notebook_followed_said") else hosts & _SHARED
+    if not observations.has("notebook_followed_said"):
+        hosts = {notebook.values.get("name", "") for notebook in observations.of("hosted_notebook")}
+        ways |= hosts & _SHARED
     if on_windows(observations) is not None:
         # Where TensorFlow can use the GPU of a Windows machine.
         ways.add("wsl")

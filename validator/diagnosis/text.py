@@ -428,7 +428,8 @@ _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 class Pasted:
     """A text that was read.
 
-    read: how much of it, in words. is_paste: it is short enough to be a person's paste.
+    read: how much of it, in words. is_paste: it is short enough to be a person's paste. has_title: it is one
+    of several lines.
 
     each: the size of both parts, if there is a last one.
     """
@@ -441,6 +442,7 @@ class Pasted:
         self._last = last.partition(b"\n")[2] or last
         count = first.count(b"\n") + (not first.endswith(b"\n"))
         self.is_paste = not last and count <= PASTE_LINES
+        self.has_title = self.is_paste and count > 1
         self.read = "1 line" if count == 1 else f"{count:,} lines"
         if last:
             self.read = f"the first and the last {each >> 20} MiB of {total / (1 << 20):,.0f} MiB"

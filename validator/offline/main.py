@@ -150,7 +150,7 @@ def _check_output(output: Path) -> None:
 
 
 def _add(path: Path, new: bytes) -> None:
-    """Add to a file that other processes may add to as well."""
+    """Add to a file. If this process is killed, the file has either all of it or nothing."""
     lines = path.read_bytes() if path.exists() else b""
     partial = path.with_name(f".{path.name}.partial")
     try:

@@ -305,7 +305,7 @@ class CellResult:
     status: Annotated[
         str, "`measured`, `unchanged`, `lost`, `missing` or `cancelled`; for an image, its own status."
     ]
-    detail: Annotated[str, "Why, if there is no record."] = ""
+    detail: Annotated[str, "The reason, if there is no record."] = ""
     attempts: Annotated[int, "How often the cell was tried in this run."] = 0
     published: Annotated[PublishedImage | None, "The image in the registry, as above."] = None
     record: Annotated[
