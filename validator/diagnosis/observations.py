@@ -226,7 +226,9 @@ def on_windows(observations: Observations) -> Observation | None:
 
 
 #: Ends the part of a sentence that says something about a value.
-_BREAK = re.compile(r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b", re.IGNORECASE)
+_BREAK = re.compile(
+    r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b|, (?:my|our) (?!gpu)|, (?:i|we) ", re.IGNORECASE
+)
 #: Words that say that something does not work. They are about the failing state.
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
