@@ -248,6 +248,7 @@ _BEFORE = re.compile(
     r"|\b(?:instead of|rather than|as opposed to|unlike|compared (?:to|with)|other than|not only)\b"
     r"|\b(?:look|search|ask)(?:s|ed|ing)? for\b"
     r"|\b(?:requires?|required|needs?|needed|expects?|wants?|supports?|supported|recommends?|recommended)\b"
+    r"(?! (?:about |over |up to )?\d+(?:\.\d+)? ?(?:s|min|h|sec|hour|day|week)\w*\b)"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"
     r"|\b(?:such as|e\.g\.|for example|tutorial for|guide for|instructions for|docs? (?:for|of))",
