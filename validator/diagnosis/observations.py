@@ -226,9 +226,7 @@ def on_windows(observations: Observations) -> Observation | None:
 
 
 #: Ends the part of a sentence that says something about a value.
-_BREAK = re.compile(
-    r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b|, (?:my|our) (?!gpu)|, (?:i|we) ", re.IGNORECASE
-)
+_BREAK = re.compile(r"(?i)[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b|, (?:my (?!gpu)|(?:our|i|we) )")
 #: Words that say that something does not work, or what somebody works with. They are about the failing state.
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
