@@ -488,7 +488,7 @@ def publish_command(
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import compile
-    from ..dataset.rows import texts_in
+    from ..dataset.tables import texts_in
 
     if directory is None and is_installed():
         raise click.UsageError(

@@ -434,8 +434,7 @@ def export_command(directory: Path, project: Project, formats: tuple[str, ...], 
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
     The same input gives the same bytes.
     """
-    from ..dataset.export import export
-    from ..dataset.tables import writable_formats
+    from ..dataset.export import export, writable_formats
     from .planning import load_cells
 
     formats = writable_formats(formats, print_status)
