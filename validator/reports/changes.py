@@ -14,7 +14,7 @@ from ..records.comparison import Change, changed_checks, changes
 from ..records.history import Decline, Difference
 from ..records.record_files import Merged, RefusedArtifact
 from ..redaction.redact import Redaction
-from .issue import fenced, markdown
+from .diagnosis import fenced, markdown
 from .overview import code, table
 from .printable import counted, one_line
 from .terminal import rows_table, styled
