@@ -24,7 +24,7 @@ from ...model.diagnosis import Diagnosis, shortened
 from ...model.prediction import Rank, Reason, count_words
 from ...model.record import Certificate, Record, Verdict
 from ...model.spec import HostClass, ImageSpec
-from ...records.comparison import changed_checks, changes
+from ...records.history import changed_checks, changes
 from ...redaction.identifiers import without_gpu_uuids
 from ...redaction.redact import Redaction
 from ...versions import major_minor
