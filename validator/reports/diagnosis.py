@@ -21,7 +21,7 @@ from markupsafe import Markup
 
 from ..model.diagnosis import GPU_USED, NO_FAULT, WAYS, Cause, Diagnosis, Evidence
 from ..model.prediction import EAGER, EAGER_ONLY, XLA
-from .printable import environment_facts, headline, missing_facts, one_line, printable, wrapped
+from .printable import environment_facts, fact_names, headline, one_line, printable, wrapped
 from .printable import headline as answer_without_cause
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class _Page:
         if diagnosis.works:
             yield from self._wrapped(diagnosis.works, "  ")
             yield ""
-        missing = missing_facts(diagnosis)
+        missing = fact_names(diagnosis.missing)
         if missing:
             yield from self._wrapped(f"Not known: {', '.join(missing)}.", "  ")
             yield ""
@@ -166,7 +166,7 @@ def _markdown_lines(diagnosis: Diagnosis) -> Iterator[str]:
     if diagnosis.works:
         yield escaped(diagnosis.works, commands=True)
         yield ""
-    missing = missing_facts(diagnosis)
+    missing = fact_names(diagnosis.missing)
     if missing:
         yield f"Not known: {', '.join(missing)}."
         yield ""
@@ -323,7 +323,7 @@ def cell_html(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
         diagnosis=diagnosis,
         ways=WAYS,
         answer="" if diagnosis.causes else answer_without_cause(diagnosis),
-        missing=missing_facts(diagnosis),
+        missing=fact_names(diagnosis.missing),
         read="; ".join(filter(None, (diagnosis.read, ", ".join(environment_facts(diagnosis))))),
     )
     return html.strip()

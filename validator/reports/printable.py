@@ -148,11 +148,6 @@ def headline(diagnosis: Diagnosis) -> str:
     return headlines[diagnosis.answer]
 
 
-def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
-    """Return the facts that would tell more, in words."""
-    return fact_names(diagnosis.missing)
-
-
 def fact_names(fields: Iterable[str]) -> Sequence[str]:
     """Return what fields of `Host` and `Software` are about, in words."""
     return [MISSING.get(name, name) for name in fields]
