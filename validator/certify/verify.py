@@ -30,7 +30,7 @@ from . import signatures
 from .provenance import Refusal, provenance_of
 from .signatures import Bundle, BundleError, Candidate
 from .statement import PREDICATE, REHEARSAL_PREDICATE, NoCertificate, read_statement, refuse_rehearsal
-from .trust import Terms, Trust, TrustFile, is_throw_away
+from .trust import Terms, TrustFile, is_throw_away
 
 _AT_ONCE = 8
 
@@ -162,15 +162,14 @@ def verified_statement(bundle: Bundle, digest: str, terms: Terms) -> Certificate
     refuse_rehearsal(bundle.payload)
     payload = signatures.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
-    if reason := _against(statement, trust, now):
-        raise NoCertificate(reason)
-    if isinstance(statement, Certificate) and (reason := _against_certificate(statement, terms, now)):
+    if reason := _against(statement, terms, now):
         raise NoCertificate(reason)
     return statement
 
 
-def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> str | None:
-    """Return why a statement with a valid signature does not count, or None."""
+def _against(statement: Certificate | Failure, terms: Terms, now: datetime) -> str | None:
+    """Return why a statement with a valid signature does not count today, or None."""
+    trust = terms.trust
     if statement.fixture and not trust.fixtures:
         return "it was made by a test and proves nothing"
     if not statement.fixture and trust.key is not None and is_throw_away(trust.key):
@@ -182,21 +181,18 @@ def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> s
         return f"it was issued in the future ({statement.issued}): a clock is wrong, there or here"
     if measured > issued + TOLERANCE:
         return f"it was issued {statement.issued}, before its measurement ({statement.measured})"
-    return None
-
-
-def _against_certificate(certificate: Certificate, terms: Terms, now: datetime) -> str | None:
-    """Return why a certificate is not accepted today, or None."""
-    measured, expires = parse_timestamp(certificate.measured), parse_timestamp(certificate.expires)
-    if measured is None or expires is None:
-        return f"its times are not timestamps ({certificate.measured}, {certificate.expires})"
-    age = f"measured {certificate.measured}, {(now - measured).days} days ago"
+    if isinstance(statement, Failure):
+        return None
+    expires = parse_timestamp(statement.expires)
+    if expires is None:
+        return f"its times are not timestamps ({statement.measured}, {statement.expires})"
+    age = f"measured {statement.measured}, {(now - measured).days} days ago"
     if now >= expires and not terms.accept_expired:
-        return f"it expired on {certificate.expires}: {age}"
+        return f"it expired on {statement.expires}: {age}"
     if terms.max_age is not None and now - measured > terms.max_age:
         return f"it is too old: {age}"
-    also = also_required(additions_of(certificate.image) is not None, certificate.checks)
-    if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in certificate.passed]:
+    also = also_required(additions_of(statement.image) is not None, statement.checks)
+    if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in statement.passed]:
         return f"it lacks checks that are required today: {', '.join(missing)}"
     return None
 
