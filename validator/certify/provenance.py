@@ -279,7 +279,7 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
     if parse_timestamp(run.metadata.finished_on) is None:
         raise NoProvenance(f"finishedOn is not a timestamp ({run.metadata.finished_on!r})")
     parts = {entry.name: entry for entry in definition.resolved_dependencies}
-    base = _origin_of(parts["base"])
+    base = BaseOrigin.parse(parts["base"].uri or "")
     assert base is not None
     inputs = Inputs(
         image=definition.external_parameters.image,
@@ -301,7 +301,7 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
         yield f"it names {', '.join(names) or 'nothing'} instead of its lock, recipe, base and source"
         return
     parts = {entry.name: entry for entry in dependencies}
-    origin = _origin_of(parts["base"])
+    origin = BaseOrigin.parse(parts["base"].uri or "")
     if (origin and origin.installed) != (_sha256_of(parts["packages"]) if "packages" in parts else None):
         yield "its packages are not those of its base"
     for entry in dependencies:
@@ -319,10 +319,6 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
             listed = _listed(entry)
             if digest_of_packages(listed) != _sha256_of(entry) or not all(map(INSTALLED.fullmatch, listed)):
                 yield "its list of packages does not have the digest that it names"
-
-
-def _origin_of(entry: _Dependency) -> BaseOrigin | None:
-    return BaseOrigin.parse(entry.uri or "")
 
 
 def _listed(entry: _Dependency) -> tuple[str, ...]:

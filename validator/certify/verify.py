@@ -202,17 +202,10 @@ ALIAS = re.compile(rf"(?:{LATEST}|\d+\.\d+(?:-driver\d+)?)(?:_[a-z0-9.-]+)?")
 _ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The certificates that count, and the builders whose images may get an alias."""
-
-    terms: Terms
-    parties: TrustFile
-
-
 def promote(
     registry: Registry,
-    rules: Rules,
+    terms: Terms,
+    parties: TrustFile,
     *,
     additions: str | None = None,
     dry_run: bool = False,
@@ -221,12 +214,14 @@ def promote(
 ) -> list[Move]:
     """Move every alias to where it belongs, and return the decision on each; `was` is what this run found.
 
+    parties: the builders whose images may get an alias.
     additions: move the aliases of images with this name, that of their additions or of a wheel that no table
     lists; None: of images without either.
     on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
     aliases, and MissingError when the registry can't be reached; the moves done by then are right.
     """
     first: dict[str, Move] = {}
+    terms = replace(terms, now=now)
     for _ in range(_ROUNDS):
         tags = [tag for tag in registry.tags() if name_of(tag) == additions]
         # Read the aliases first: if one moves while the images are read, the next round notices it.
@@ -235,7 +230,7 @@ def promote(
         # The image of an alias counts even if its tag has moved on to a newer build without a certificate.
         named = {registry.digest_of(tag) for tag in tags if identifier_of(tag)} - {None}
         images = sorted({*current.values(), *map(str, named)})
-        standings = {digest: _standing(registry, digest, rules, additions, now) for digest in images}
+        standings = {digest: _standing(registry, digest, terms, parties, additions) for digest in images}
         found = plan_moves(current, standings)
         for move in found:
             before = first.setdefault(move.alias, move)
@@ -259,10 +254,10 @@ def promote(
 
 
 def _standing(
-    registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
+    registry: Registry, digest: str, terms: Terms, parties: TrustFile, additions: str | None
 ) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    found = certificates(registry, digest, replace(rules.terms, now=now))
+    found = certificates(registry, digest, terms)
     reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
     against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
@@ -270,11 +265,11 @@ def _standing(
         # Only certificates that agree with the provenance of the image count.
         first = good[0]
         origin = provenance_of(
-            registry, digest, rules.parties, image=first.image, lock_digest=first.lock_digest, now=now
+            registry, digest, parties, image=first.image, lock_digest=first.lock_digest, now=terms.now
         )
         if isinstance(origin, Refusal):
             good, against = (), origin.why
-        elif origin.fixture and not rules.terms.trust.fixtures:
+        elif origin.fixture and not terms.trust.fixtures:
             good = ()
             against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
         else:

@@ -22,7 +22,7 @@ from .. import __version__
 from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.prediction import PlannedCell
+from ..model.prediction import PlannedCell, Reason
 from ..model.record import Record
 from ..resources import install_hint, manual, root_directory
 from ..system.files import read_file
@@ -32,7 +32,6 @@ from .tables import (
     TABLES,
     Cleaner,
     Column,
-    Predictions,
     Table,
     cause_rows,
     check_rows,
@@ -42,6 +41,8 @@ from .tables import (
     fix_rows,
     message_rows,
     names_of,
+    prediction_rows,
+    reason_rows,
     record_rows,
     source_rows,
 )
@@ -131,12 +132,11 @@ def _tables(
     cells: Iterable[PlannedCell], records: Callable[[], Iterator[Record]], redact: bool
 ) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
     """Yield each table with its rows. They have to be read in this order: some tables follow from others."""
-    predictions, sources = Predictions(), dict[str, str]()
+    sources, reasons, known = dict[str, str](), dict[Reason, str](), set[str]()
     yield TABLES["facts"], fact_rows(sources)
     yield TABLES["sources"], source_rows(sources)
-    yield TABLES["predictions"], predictions.rows(cells)
-    yield TABLES["reasons"], predictions.reasons()
-    known = predictions.names
+    yield TABLES["predictions"], prediction_rows(cells, reasons, known)
+    yield TABLES["reasons"], reason_rows(reasons)
     cleaner = Cleaner(names_of(exported(records()), known) if redact else None, known)
     yield TABLES["records"], record_rows(exported(records()), cleaner)
     yield TABLES["checks"], check_rows(exported(records()), cleaner)

@@ -154,46 +154,38 @@ def source_rows(texts: Mapping[str, str]) -> Iterator[Any]:
         yield TABLES["sources"].row(source, text, text if is_address else None)
 
 
-class Predictions:
-    """Turns cells into rows, and remembers what the other tables need: the reasons, each once, and names.
+def prediction_rows(
+    cells: Iterable[PlannedCell], reasons: dict[Reason, str], names: set[str]
+) -> Iterator[Any]:
+    """Yield the row of each cell, in the order of the cells.
 
-    names: the identifiers of all images and host classes. All of it is known once every cell was read.
+    Puts each reason with its id into `reasons`, and the identifiers of images and host classes into `names`.
     """
+    for planned in cells:
+        document: dict[str, Any] = {**planned.as_json()}
+        names.update((document["image"], document["host"]))
+        # The labels of runners are about the machines of the owner of the matrix.
+        del document["runner"]
+        predicted = planned.prediction
+        for reason in predicted.reasons:
+            if reason not in reasons:
+                values = (reason.outcome.value, reason.text, reason.source, reason.status, reason.advisory)
+                reasons[reason] = f"{reason.fact}/{digest_of(*values, reason.rule, reason.mode)}"
+        changed = {
+            "evidence": [attempt.id for attempt in predicted.evidence],
+            "reasons": [reasons[reason] for reason in predicted.reasons],
+        }
+        yield TABLES["predictions"].row(**document | document.pop("prediction") | changed)
 
-    def __init__(self) -> None:
-        self.names: set[str] = set()
-        self._reasons: dict[Reason, str] = {}
 
-    def rows(self, cells: Iterable[PlannedCell]) -> Iterator[Any]:
-        """Yield the row of each cell, in the order of the cells."""
-        for planned in cells:
-            document: dict[str, Any] = {**planned.as_json()}
-            self.names.update((document["image"], document["host"]))
-            # The labels of runners are about the machines of the owner of the matrix.
-            del document["runner"]
-            predicted = planned.prediction
-            changed = {
-                "evidence": [attempt.id for attempt in predicted.evidence],
-                "reasons": list(map(self._identifier, predicted.reasons)),
-            }
-            yield TABLES["predictions"].row(**document | document.pop("prediction") | changed)
-
-    def reasons(self) -> Iterator[Any]:
-        """Yield each reason of the cells that were read once, sorted by id."""
-        for reason, identifier in sorted(self._reasons.items(), key=lambda entry: entry[1]):
-            yield TABLES["reasons"].row(
-                id=identifier, outcome=reason.outcome, text=reason.text, fact=reason.fact,
-                source=reason.source, status=reason.status, advisory=reason.advisory, rule=reason.rule,
-                mode=reason.mode,
-            )  # fmt: skip
-
-    def _identifier(self, reason: Reason) -> str:
-        known = self._reasons.get(reason)
-        if known is None:
-            values = (reason.outcome.value, reason.text, reason.source, reason.status, reason.advisory)
-            known = f"{reason.fact}/{digest_of(*values, reason.rule, reason.mode)}"
-            self._reasons[reason] = known
-        return known
+def reason_rows(reasons: Mapping[Reason, str]) -> Iterator[Any]:
+    """Yield each reason, sorted by id."""
+    for reason, identifier in sorted(reasons.items(), key=lambda entry: entry[1]):
+        yield TABLES["reasons"].row(
+            id=identifier, outcome=reason.outcome, text=reason.text, fact=reason.fact,
+            source=reason.source, status=reason.status, advisory=reason.advisory, rule=reason.rule,
+            mode=reason.mode,
+        )  # fmt: skip
 
 
 # Records and their checks as rows, without what must not leave a machine.
