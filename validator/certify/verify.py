@@ -66,10 +66,6 @@ class _Found:
     what: str
     statement: Certificate | Failure
 
-    @property
-    def measured(self) -> datetime:
-        return parse_timestamp(self.statement.measured) or NEVER
-
 
 def certificates(registry: Registry, digest: str, terms: Terms) -> Verified:
     """Return the valid certificates of an image, and the other attachments with the reason.
@@ -107,45 +103,44 @@ def _heed_newest(
     The probes that measured older certificates may not have looked for limits, so a limit that is refused
     invalidates them as a failure does.
     """
-    newest_first = sorted(found, key=lambda entry: entry.measured, reverse=True)
-    failed: dict[str, _Found] = {}
-    limited: dict[str, _Found] = {}
+    newest_first = sorted(found, key=lambda entry: _measured(entry.statement), reverse=True)
+    failed: dict[str, Failure] = {}
+    limited: dict[str, Certificate] = {}
     for entry in newest_first:
         if isinstance(entry.statement, Failure):
-            failed.setdefault(entry.statement.host_class, entry)
+            failed.setdefault(entry.statement.host_class, entry.statement)
         elif _refused_limits(entry.statement, refuse_limits):
-            limited.setdefault(entry.statement.host_class, entry)
+            limited.setdefault(entry.statement.host_class, entry.statement)
     # A certificate whose attachment was lost and repeated may be listed twice.
     good: dict[Certificate, None] = {}
     taken_back = []
     for entry in newest_first:
-        if not isinstance(entry.statement, Certificate):
+        certificate = entry.statement
+        if not isinstance(certificate, Certificate):
             continue
-        against = failed.get(entry.statement.host_class)
-        newer = limited.get(entry.statement.host_class)
+        against, newer = failed.get(certificate.host_class), limited.get(certificate.host_class)
         # If both were measured at the same time, it is not known which came last.
-        if against is not None and against.measured >= entry.measured:
-            assert isinstance(against.statement, Failure)
-            why = f"a newer failure invalidates it: {against.statement.why}"
-            taken_back.append(Refused(entry.what, why, against.statement))
-        elif limits := _refused_limits(entry.statement, refuse_limits):
+        if against is not None and _measured(against) >= _measured(certificate):
+            why = f"a newer failure invalidates it: {against.why}"
+            taken_back.append(Refused(entry.what, why, against))
+        elif limits := _refused_limits(certificate, refuse_limits):
             taken_back.append(Refused(entry.what, f"the trust file refuses its limit {limits}"))
-        elif newer is not None and newer.measured >= entry.measured:
-            assert isinstance(newer.statement, Certificate)
-            limits = _refused_limits(newer.statement, refuse_limits)
-            when = f"measured {newer.statement.measured} on {newer.statement.host_class}"
-            why = f"a newer certificate, {when}, has a limit that the trust file refuses: {limits}"
-            taken_back.append(Refused(entry.what, why))
+        elif newer is not None and _measured(newer) >= _measured(certificate):
+            limits, when = _refused_limits(newer, refuse_limits), f"measured {newer.measured}"
+            why = (
+                f"a newer certificate, {when} on {newer.host_class}, has a limit that the trust file refuses"
+            )
+            taken_back.append(Refused(entry.what, f"{why}: {limits}"))
         else:
-            good[entry.statement] = None
+            good[certificate] = None
     passed = {certificate.host_class for certificate in good}
-    standing = [entry.statement for name, entry in failed.items() if name not in passed]
-    return Verified(
-        tuple(good),
-        (*refused, *taken_back),
-        tuple(statement for statement in standing if isinstance(statement, Failure)),
-        frozenset(entry.statement.record_id for entry in newest_first),
-    )
+    standing = tuple(failure for name, failure in failed.items() if name not in passed)
+    records = frozenset(entry.statement.record_id for entry in newest_first)
+    return Verified(tuple(good), (*refused, *taken_back), standing, records)
+
+
+def _measured(statement: Certificate | Failure) -> datetime:
+    return parse_timestamp(statement.measured) or NEVER
 
 
 def _refused_limits(certificate: Certificate, refuse_limits: Collection[str]) -> str:
@@ -366,7 +361,7 @@ def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]
         not limited,
         version_or_oldest(certificate.cuda),
         version_or_oldest(certificate.cudnn),
-        parse_timestamp(certificate.measured) or NEVER,
+        _measured(certificate),
         certificate.image_digest,
     )
 

@@ -25,7 +25,7 @@ from .printable import environment_facts, fact_names, headline, one_line, printa
 from .printable import headline as answer_without_cause
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
     from ..model.spec import Lock
 
@@ -306,7 +306,7 @@ def _texts(diagnosis: Diagnosis) -> Iterator[str]:
 # Render a diagnosis as the output of a notebook's cell: HTML, and text where that can't be shown.
 
 
-_TEMPLATES = Path(__file__).parent / "templates"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
 def cell_text(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
@@ -329,18 +329,23 @@ def cell_html(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
     return html.strip()
 
 
-@functools.cache
-def _template() -> Template:
+def templates() -> Environment:
+    """Return the templates of this room. Everything that they are given is escaped."""
     # Loading the extension must not delay a notebook; only showing a cell needs the template engine.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+@functools.cache
+def _template() -> Template:
+    environment = templates()
     environment.filters["shown"] = one_line
 
     def code_in_backticks(sentence: str) -> Markup:

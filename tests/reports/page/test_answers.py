@@ -102,7 +102,7 @@ def test_what_a_function_imports_is_in_the_snapshot() -> None:
     names = {name for node in functions for name in imported(ast.unparse(node))}
     # No answer says how this package was installed, for which resources.py asks importlib.
     assert names == {"html", "importlib"}
-    snapshot = (answers._TEMPLATES / "snapshot.js").read_text()
+    snapshot = (answers.TEMPLATES / "snapshot.js").read_text()
     assert re.search("^import .* html,", snapshot, re.MULTILINE)
 
 

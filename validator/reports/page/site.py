@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -29,6 +28,7 @@ from ...redaction.identifiers import without_gpu_uuids
 from ...redaction.redact import Redaction
 from ...versions import major_minor
 from ..changes import full_sentence
+from ..diagnosis import TEMPLATES, templates
 from ..overview import Row, markdown, nothing_measured
 from ..printable import printable, script_json
 from .answers import Answers, context
@@ -60,7 +60,6 @@ ENTRY, FEED = "index.html", "feed.xml"
 FOLDERS = ("data", "wheels", "badges", "answers")
 #: The parts of the script of the matrix.
 _MATRIX = ("page.js", "details.js", "compare.js", "print.js", "start.js")
-_TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
 
@@ -288,7 +287,7 @@ def _script(*, answers: bool, live: bool) -> str:
 
 @functools.cache
 def _text(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -298,14 +297,8 @@ def _template(name: str) -> jinja2.Template:
         escaped = isinstance(value, markupsafe.Markup)
         return printable(value) if isinstance(value, str) and not escaped else value
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
+    environment.finalize = finalize
     environment.filters |= {
         "readable": readable,
         "width": _width,
