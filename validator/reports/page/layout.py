@@ -135,11 +135,7 @@ def layout(rows: Sequence[Row]) -> Layout:
 
     hosts = dict(sorted(hosts.items(), key=order))
     columns = list(dict.fromkeys(column_of(image) for image in images))
-    heads = []
-    for column in columns:
-        found = [image for image in images if column_of(image) == column]
-        pythons = sorted({image.python for image in found}, key=_numbers)
-        heads.append(_head(found[0], pythons))
+    heads = [_head([image for image in images if column_of(image) == column]) for column in columns]
     image_numbers = {name: number for number, name in enumerate(specs)}
     host_numbers = {name: number for number, name in enumerate(hosts)}
     column_numbers = {column: number for number, column in enumerate(columns)}
@@ -246,8 +242,9 @@ def release_name(image: ImageSpec) -> str:
     return f"TensorFlow {image.tensorflow}, {_library('CUDA', image.cuda)}, {_library('cuDNN', image.cudnn)}"
 
 
-def _head(image: ImageSpec, pythons: Sequence[str]) -> Head:
-    """Return the heading of the column of an image. pythons: those that share it."""
+def _head(images: Sequence[ImageSpec]) -> Head:
+    """Return the heading of the column that some images share, which differ in their Python."""
+    image, pythons = images[0], sorted({image.python for image in images}, key=_numbers)
     lines: tuple[str, ...] = ("without CUDA",)
     libraries = "This is TensorFlow for the CPU: it uses no GPU."
     if image.cuda is not None and image.cudnn is not None:
