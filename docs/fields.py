@@ -22,7 +22,7 @@ from validator.engines import this_machine
 from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
 from validator.pipeline import publisher
-from validator.records import comparison
+from validator.records import history
 from validator.reports import findings, overview
 from validator.reports.diagnosis import Changes
 
@@ -63,13 +63,13 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "Its fields, besides its `id`": record.Record,
     },
     "A difference (`records compare --json`, a list)": {
-        "The document": comparison.DifferenceDocument,
-        "`before` and `after`": comparison.RecordInShort,
-        "Each of the `changes`": comparison.Change,
-        "Each of the `checks`": comparison.CheckChange,
+        "The document": history.DifferenceDocument,
+        "`before` and `after`": history.RecordInShort,
+        "Each of the `changes`": history.Change,
+        "Each of the `checks`": history.CheckChange,
     },
     "Where a cell turned bad (`records bisect --json`, one; `records regressions --json`, a list)": {
-        "The document": comparison.DeclineDocument,
+        "The document": history.DeclineDocument,
         "And in the end": records.CausesField,
     },
     "A result (`build-matrix --json`, a list)": {

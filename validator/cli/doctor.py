@@ -127,7 +127,7 @@ def doctor_command(
         click.echo(json_text(encode(diagnosis)))
     else:
         from ..redaction.redact import names_in
-        from ..reports.issue import markdown
+        from ..reports.diagnosis import markdown
 
         # What the diagnosis was made from reveals names that the lines that are shown do not.
         click.echo(markdown(diagnosis, names_in(read)), nl=False)

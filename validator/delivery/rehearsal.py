@@ -27,7 +27,7 @@ from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from ..certify.trust import IssuedChallenges, Terms, Trust, TrustFile
-from ..certify.verify import Rules, certificates, promote
+from ..certify.verify import certificates, promote
 from ..errors import MissingError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, format_timestamp
@@ -232,9 +232,8 @@ def _verify(stage: Stage, image: Rehearsed) -> Step:
 
 
 def _promote(stage: Stage, best: Rehearsed) -> Step:
-    rules = Rules(stage.terms, stage.parties)
     # Nothing moves even if something is wrong: the repository may be one that people pull from.
-    moves = promote(stage.registry, rules, dry_run=True)
+    moves = promote(stage.registry, stage.terms, stage.parties, dry_run=True)
     if accepted := [move.alias for move in moves if move.moves]:
         raise Accepted("promote", f"{best.digest} for {', '.join(accepted)}")
     stage.registry.tag(best.digest, ALIAS)
