@@ -220,7 +220,7 @@ class Cluster(FakeFleet):
         spec = _spec(job["cell"].partition("@")[0])
         found = measured(spec, job["arguments"])
         outside = Unread.NO_GPU_OFFERED if spec.variant is Variant.CPU else outside_of(report()["host"])
-        return Answer(found, "", outside, "podman", True, job["image"], "node1")
+        return Answer(outside, "podman", True, job["image"], "node1", found)
 
 
 def _spec(identifier: str) -> ImageSpec:
