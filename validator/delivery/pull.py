@@ -118,13 +118,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     return _selected(registry, candidate, host)
 
 
-def select(
-    registry: Registry,
-    host: Host,
-    terms: Terms,
-    wanted: Wanted,
-    tell: Tell,
-) -> SelectedImage:
+def select(registry: Registry, host: Host, terms: Terms, wanted: Wanted, tell: Tell) -> SelectedImage:
     """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
     if wanted.image:

@@ -49,10 +49,7 @@ class _LacksLayersError(Exception):
 
 
 def load(
-    endpoint: Endpoint,
-    reference: str,
-    send: Callable[[Destination], T],
-    progress: Progress = lambda _: None,
+    endpoint: Endpoint, reference: str, send: Callable[[Destination], T], progress: Progress = lambda _: None
 ) -> T:
     """Give the engine an image under a name, and return what `send` returns.
 

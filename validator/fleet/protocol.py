@@ -441,9 +441,7 @@ def read_answer(log: bytes, known: Answer) -> Answer:
         else:
             last = ending.last_line or "no message"
             failure = f"the probe exited with status {ending.status} without a report: {last}"
-    return replace(
-        known, report=report, failure=failure, started=ending.started, finished=ending.finished
-    )
+    return replace(known, report=report, failure=failure, started=ending.started, finished=ending.finished)
 
 
 # Read the result that the job of a unit left: the answer of its probe, or the fault that ended it.
