@@ -201,13 +201,6 @@ def test_a_unit_of_one_task_has_no_workers(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_frames_other_files(place: Path) -> None:
-    command = [sys.executable, "-I", str(place / "inside.py"), "--frame", "outside"]
-    done = subprocess.run(command, input=b'{"driver": null}', capture_output=True, check=True)
-    assert read_frames(done.stdout) == {"outside": b'{"driver": null}'}
-
-
-@pytest.mark.slow
 def test_a_report_that_is_not_the_one_of_the_ending_is_refused(place: Path) -> None:
     first, second = run(place, "print('first')"), run(place, "print('second')")
     ends = first.stdout.index(b"tfm-frame ending")

@@ -93,7 +93,6 @@ class Failed(Exception):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
         self.code = code
-        self.detail = detail
 
 
 class Tasks:
@@ -217,13 +216,8 @@ class Runner:
             raise Failed("deadline", f"the pull of {self.reference} took too long") from None
         if done.returncode:
             text = done.stdout.decode("utf-8", "replace")
-            if says(text, _FULL):
-                code = "disk_full"
-            elif says(text, _ABSENT):
-                code = "image_missing"
-            else:
-                code = "pull_failed"
-            raise Failed(code, last_line(text))
+            code = "image_missing" if says(text, _ABSENT) else "pull_failed"
+            raise Failed("disk_full" if says(text, _FULL) else code, last_line(text))
 
 
 class Docker(Runner):
@@ -239,22 +233,18 @@ class Docker(Runner):
         if not succeeds([self.name, "image", "inspect", self.reference]):
             self.pull([self.name, "pull", "--quiet", self.reference])
         _, digest = self.reference.split("@")
-        found = output_of(
-            [self.name, "image", "inspect", "--format", "{{json .RepoDigests}}", self.reference]
-        )
+        asked = ["--format", "{{json .RepoDigests}}", self.reference]
+        found = output_of([self.name, "image", "inspect", *asked])
         self.digest = digest if digest in found else None
 
     def command(self) -> list[str]:
         # Tasks that train together have to reach each other. Others have no network.
         network = f"--network={'host' if self.job.tasks.addresses else 'none'}"
-        common = ["run", "--rm", "--name", self.container, network, "--cap-drop=all"]
-        safe = [
-            "--security-opt=no-new-privileges",
-            f"--volume={self.job.payload}:{PLACE}:ro",
-            f"--workdir={PLACE}",
-        ]
+        closed = [network, "--cap-drop=all", "--security-opt=no-new-privileges"]
+        seen = [f"--volume={self.job.payload}:{PLACE}:ro", f"--workdir={PLACE}"]
+        options = ["--rm", "--name", self.container, *closed, *seen, *self._own(), *self._devices()]
         inside = ["--entrypoint=python3", self.reference, *self.job.inside(PLACE)]
-        return [self.name, *common, *safe, *self._own(), *self._devices(), *inside]
+        return [self.name, "run", *options, *inside]
 
     def _own(self) -> list[str]:
         return [f"--user={os.getuid()}:{os.getgid()}", "--env=HOME=/tmp"]
@@ -439,14 +429,11 @@ def main(directory: Path, array: str) -> int:
         with _scratch(unit) as work:
             suffix, content = ".frames", run(Job(directory, unit, request, work, tasks))
     except (Failed, OSError) as error:
+        code = "disk_full" if says(str(error), _FULL) else "not_started"
         if isinstance(error, Failed):
-            code, detail = error.code, error.detail
-        elif says(str(error), _FULL):
-            code, detail = "disk_full", str(error)
-        else:
-            code, detail = "not_started", str(error)
-        print(f"{code}: {detail}")
-        fault = {"fault": code, "detail": detail[:500], "node": node_name()}
+            code = error.code
+        print(f"{code}: {error}")
+        fault = {"fault": code, "detail": str(error)[:500], "node": node_name()}
         suffix, content = ".fault", json.dumps(fault).encode()
     if tasks.rank and (suffix == ".frames" or tasks.result_is_there()):
         # The report of task 0 says how it went.

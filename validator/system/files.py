@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..errors import InputError, MissingError
 
@@ -26,6 +27,11 @@ _NO_SPACE_TEXT = (
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
 MAX_BYTES = 16 << 20
+#: A key of TOML with many parts. The reader takes memory for each of its beginnings.
+_LONG_KEY = re.compile(
+    r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]{1,200}|"[^"\n]{0,200}"|'[^'\n]{0,200}')[ \t]*\.[ \t]*){100}""",
+    re.MULTILINE,
+)
 
 
 def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) -> bytes:
@@ -90,6 +96,24 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
         return read_file(path, most, inside=inside).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return a TOML document. Raises ValueError, also for a number, a key or a nesting without an end."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    if _LONG_KEY.search(text):
+        raise ValueError("it has a key with too many parts")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    except ValueError:
+        raise ValueError("it has a number that is too long") from None
 
 
 def text_or_nothing(path: Path) -> str:
