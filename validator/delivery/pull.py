@@ -16,8 +16,7 @@ from ..certify.trust import Terms
 from ..certify.verify import ALIAS
 from ..engines import endpoint
 from ..engines.endpoint import Reached, engine_gone
-from ..engines.images import list_images, pull
-from ..engines.load import load_from_layout
+from ..engines.images import list_images, load_from_layout, pull
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate

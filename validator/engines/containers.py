@@ -26,8 +26,7 @@ from ..system import processes, runs
 from ..system.files import says_full_disk
 from ..system.processes import Progress
 from ..system.runs import Note
-from .endpoint import Endpoint, disk_full, engine_gone, podman_create
-from .images import read
+from .endpoint import Endpoint, disk_full, engine_gone, podman_create, read
 from .protocol import NO_PYTHON, START, ProbeRequest
 
 _CDI = "nvidia.com/gpu="

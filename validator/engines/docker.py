@@ -47,8 +47,7 @@ from . import containers
 from .containers import new_name, offers_gpus
 from .endpoint import Endpoint, disk_full, engine_gone, podman_save
 from .host_reading import read_host
-from .images import Derivation, derivation_of, facts_of, layers_of, pull
-from .load import load
+from .images import Derivation, derivation_of, facts_of, layers_of, load, pull
 from .protocol import Built, ProbeRequest
 
 #: The directory of the Dockerfile and its script, in `images/`.

@@ -33,9 +33,12 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from ..errors import MissingError, ValidatorError
-from ..model.codec import LARGEST
+from ..model import codec
+from ..model.codec import LARGEST, DocumentError
 from ..system import processes, runs
 from ..system.files import read_text
+
+T = TypeVar("T")
 
 
 def engine_gone(what: str) -> MissingError:
@@ -52,6 +55,14 @@ def disk_full(what: str) -> MissingError:
         f"{what}: no space left on the engine's disk",
         hint="free some with `docker image prune`, then repeat the command",
     )
+
+
+def read(answer: object, kind: type[T], what: str) -> T:
+    """Return an answer of an engine as a typed value. Raises ValidatorError if it can't be read."""
+    try:
+        return codec.convert(answer, kind)
+    except DocumentError as error:
+        raise ValidatorError(f"the engine's answer about {what} can't be read: {error}") from None
 
 
 #: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
