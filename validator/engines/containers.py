@@ -275,7 +275,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"
             )
-        last = next((line for line in reversed(output.stderr) if line.strip()), "no message")
+        last = processes.last_line("\n".join(output.stderr))
         raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
     return bytes(output.stdout)
 

@@ -93,8 +93,7 @@ def _failure(log: str, base: str, packages: Sequence[str]) -> ValidatorError:
         return MissingError(
             f"{what}: its mirror can't be reached", hint="check apt's sources on this machine"
         )
-    last = [line for line in log.splitlines() if line.strip()][-1:] or ["no message"]
-    return BuildError(f"{what}: {last[0]}", log=log)
+    return BuildError(f"{what}: {processes.last_line(log)}", log=log)
 
 
 class EngineImages:
@@ -371,8 +370,7 @@ class DockerEngine:
         return self._maker
 
     def close(self) -> None:
-        self._client.close()
-        self._endpoint.quick.close()
+        self._endpoint.close()
 
     @contextlib.contextmanager
     def _answering(self, what: str) -> Iterator[None]:

@@ -40,7 +40,7 @@ from ..system.files import cache_directory, full_disk_named, says_full_disk, wri
 from ..system.pools import BLOCK, Abandoned, CutError, Pipe
 from ..system.processes import Progress
 from . import containers
-from .endpoint import Endpoint, Reached, disk_full, engine_gone, read
+from .endpoint import Endpoint, disk_full, engine_gone, read
 
 T = TypeVar("T")
 
@@ -178,7 +178,7 @@ _ALTERED = re.compile(
 _ENGINE_GONE = re.compile(r"Cannot connect to the Docker daemon|error during connect|docker\.sock: connect")
 
 
-def pull(endpoint: Reached, reference: str, progress: Progress) -> None:
+def pull(endpoint: Endpoint, reference: str, progress: Progress) -> None:
     """Pull an image. The engine verifies all digests.
 
     Raises ValidatorError if a layer or manifest does not match its digest, and MissingError if the registry
@@ -208,8 +208,8 @@ def pull(endpoint: Reached, reference: str, progress: Progress) -> None:
 def _explain(reference: str, said: str, answers: Callable[[], bool]) -> tuple[ValidatorError, bool]:
     """Return the error, and True if it may be temporary."""
     what, host = f"{reference} was not pulled", reference.partition("/")[0]
-    lines = [line.strip() for line in said.splitlines() if line.strip()] or ["no message from docker"]
-    last = lines[-1].removeprefix("Error response from daemon: ").removeprefix("Error: ")
+    last = processes.last_line(said, "no message from docker")
+    last = last.removeprefix("Error response from daemon: ").removeprefix("Error: ")
     if _ENGINE_GONE.search(said) or not answers():
         return engine_gone(reference), False
     if _ALTERED.search(last):

@@ -436,8 +436,8 @@ def run_probe(
             f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
         )
     if not result.stdout.strip():
-        last = result.stderr_tail.strip().splitlines()[-1:] or ["no message"]
-        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last[0]}")
+        last = processes.last_line(result.stderr_tail)
+        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last}")
     return result.stdout
 
 

@@ -186,8 +186,8 @@ def _environment(python: Path | None, found_by: str, limit_s: float) -> Environm
         if done.timed_out:
             return Environment(python, found_by, why=f"it did not answer within {limit_s:.1f} s")
         if not done.ok:
-            last = done.stderr_tail.strip().splitlines()[-1:] or [f"it exits with status {done.returncode}"]
-            return Environment(python, found_by, why=last[0])
+            why = processes.last_line(done.stderr_tail, f"it exits with status {done.returncode}")
+            return Environment(python, found_by, why=why)
         return Environment(python, found_by, read_report(done.stdout))
     except OSError as error:
         return Environment(python, found_by, why=error.strerror or str(error))
@@ -209,8 +209,7 @@ def _docker() -> Container | None:
     try:
         return Container("docker", endpoint.version, offers_gpus(endpoint.info))
     finally:
-        endpoint.quick.close()
-        endpoint.client.close()
+        endpoint.close()
 
 
 def _podman(limit_s: float) -> Container | None:
@@ -226,5 +225,4 @@ def _podman(limit_s: float) -> Container | None:
     version = done.stdout.decode(errors="replace").strip()
     if done.ok and re.fullmatch(r"[\d.]+\S*", version):
         return Container("podman", version)
-    last = done.stderr_tail.strip().splitlines()[-1:] or ["it did not answer"]
-    return Container("podman", None, why=last[0])
+    return Container("podman", None, why=processes.last_line(done.stderr_tail, "it did not answer"))

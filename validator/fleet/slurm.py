@@ -28,6 +28,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..model.spec import NO_GPU
 from ..system.files import open_file, read_file, says_full_disk, write_atomically
+from ..system.processes import last_line
 from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
 from .protocol import (
@@ -412,7 +413,7 @@ class SlurmFleet:
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None
         text = self.logs(handle)[-_TAIL:]
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+        last = last_line(text, "it printed nothing")
         fault_code = Fault.DISK_FULL if says_full_disk(text) else Fault.NOT_STARTED
         return State(Phase.LOST, f"{_told(ended)}, without a result: {last}", node, fault_code)
 
