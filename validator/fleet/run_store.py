@@ -345,8 +345,8 @@ class Runs:
             *values,
         )
         return [
-            FleetRun(*before, tuple(json.loads(command)), json.loads(place), created, ended, bool(cancelled))
-            for *before, command, place, created, ended, cancelled in rows
+            FleetRun(*(run, key, fleet, tuple(json.loads(words)), json.loads(place)), made, ended, bool(off))
+            for run, key, fleet, words, place, made, ended, off in rows
         ]
 
 

@@ -71,9 +71,10 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _Minutes = Annotated[int, Meta(ge=1, le=30 * 24 * 60)]
 
 
-def _says(description: str, **limits: int) -> Meta:
+def _says(description: str, **limits: Any) -> Meta:
     """Return what the schema says about a key: a sentence, and the limits of its value."""
-    return Meta(description=description, **limits)  # type: ignore[arg-type]
+    found: Meta = Meta(description=description, **limits)
+    return found
 
 
 class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -132,7 +132,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     overwritten. Raises MissingError if the disk is full or the file can't be written.
     """
     with writing(path):
-        if _is_stream(path):
+        mode = stat.S_IFREG
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) and path.absolute().parent not in _STREAMS:
+            raise symbolic_link(path)
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             path.write_bytes(content)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,19 +188,6 @@ def writing(path: Path) -> Iterator[None]:
         raise MissingError(
             f"{path}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a device or a pipe. Raises InputError for a symbolic link."""
-    try:
-        mode = path.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if stat.S_ISLNK(mode):
-        if path.absolute().parent not in _STREAMS:
-            raise symbolic_link(path)
-        return True
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextlib.contextmanager
