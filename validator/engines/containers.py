@@ -216,12 +216,12 @@ class _Output:
         self.stderr: deque[str] = deque(maxlen=_LINES_KEPT)
         self.overflow = False
         self.error: BaseException | None = None
-        self._partial = b""
         self._progress = progress
         self.thread = threading.Thread(target=self._read, args=(frames,), daemon=True)
         self.thread.start()
 
     def _read(self, frames: Iterable[Frame]) -> None:
+        partial = b""
         try:
             for out, err in frames:
                 if out is not None:
@@ -229,20 +229,16 @@ class _Output:
                     if len(self.stdout) > _LARGEST_REPORT:
                         self.overflow = True
                         return
-                if err is not None:
-                    self._lines(err)
+                *lines, rest = (partial + (err or b"")).split(b"\n")
+                # A partial line must not grow without limit.
+                partial = rest[-8192:]
+                for line in lines:
+                    words = line[:8192].decode("utf-8", "replace").rstrip()
+                    self.stderr.append(words)
+                    self._progress(words)
         except BaseException as error:
             # Raised again by the thread that waits for the output.
             self.error = error
-
-    def _lines(self, text: bytes) -> None:
-        *lines, rest = (self._partial + text).split(b"\n")
-        # A partial line must not grow without limit.
-        self._partial = rest[-8192:]
-        for line in lines:
-            words = line[:8192].decode("utf-8", "replace").rstrip()
-            self.stderr.append(words)
-            self._progress(words)
 
 
 def _follow(container: Container, request: ProbeRequest, what: str, progress: Progress) -> bytes:

@@ -165,14 +165,8 @@ class EngineImages:
                 builder = ["sh", "-c", 'exec "$@" >&2', "sh", self._endpoint.program, "build"]
                 tag = f"docker.io/library/{name}"
             else:
-                builder = [
-                    *self._endpoint.buildx,
-                    "build",
-                    "--progress",
-                    "plain",
-                    "--provenance=false",
-                    "--load",
-                ]
+                options = ["--progress", "plain", "--provenance=false", "--load"]
+                builder = [*self._endpoint.buildx, "build", *options]
                 tag = name
             command: list[str | Path] = [
                 *builder, "--network", "host", *(["--no-cache"] if renew else []),

@@ -171,7 +171,14 @@ def _read(path: Path, file: CheckFile) -> PackedCheck:
     source = _content(path)
     if hashlib.sha256(source).hexdigest() != file.sha256:
         raise InputError(f"{path} has changed while it was used", hint="run the same command again")
-    return PackedCheck(file, source, _title(path, source) or file.path)
+    try:
+        module = ast.parse(source, str(path))
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{path} is not valid Python: {error}", hint=_MANUAL) from error
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in module.body):
+        raise InputError(f"{path} has no function `check`", hint=_MANUAL)
+    lines = (ast.get_docstring(module) or "").strip().splitlines()
+    return PackedCheck(file, source, (lines[0] if lines else "") or file.path)
 
 
 def _content(path: Path) -> bytes:
@@ -182,19 +189,6 @@ def _content(path: Path) -> bytes:
     if len(content) > _LARGEST:
         raise InputError(f"{path}: a check with more than {_LARGEST >> 20} MiB is not accepted", hint=_MANUAL)
     return content
-
-
-def _title(path: Path, source: bytes) -> str | None:
-    """Return the first line of the docstring. Raises InputError if the file has no function `check`."""
-    try:
-        module = ast.parse(source, str(path))
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{path} is not valid Python: {error}", hint=_MANUAL) from error
-    functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
-    if not functions:
-        raise InputError(f"{path} has no function `check`", hint=_MANUAL)
-    lines = (ast.get_docstring(module) or "").strip().splitlines()
-    return lines[0] if lines else None
 
 
 def members(checks: Sequence[PackedCheck]) -> dict[str, bytes]:

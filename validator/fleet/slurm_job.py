@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -142,26 +143,20 @@ class Tasks:
         return (self._results / f"{self._run}.frames").exists()
 
 
+@dataclass
 class Job:
-    """One run of a unit on this node."""
+    """One run of a unit on this node. directory: the shared one. work: where its own files are."""
 
-    def __init__(
-        self,
-        directory: Path,
-        unit: str,
-        request: dict[str, Any],
-        work: Path,
-        tasks: Tasks,
-        tools: Path = HERE,
-    ) -> None:
-        self.directory = directory
-        self.tools = tools
-        self.unit = unit
-        self.request = request
-        self.work = work
-        self.tasks = tasks
-        self.payload = work / "request"
-        minutes = float(request["minutes"])
+    directory: Path
+    unit: str
+    request: dict[str, Any]
+    work: Path
+    tasks: Tasks
+    tools: Path = HERE
+
+    def __post_init__(self) -> None:
+        self.payload = self.work / "request"
+        minutes = float(self.request["minutes"])
         self.deadline = time.monotonic() + minutes * 60 - min(RESERVE_S, minutes * 30)
 
     def left_s(self) -> float:
