@@ -46,9 +46,9 @@ from ..system.runs import temporary_directory
 from . import containers
 from .containers import new_name, offers_gpus
 from .endpoint import Endpoint, disk_full, engine_gone, podman_save
-from .host_reading import read_host
 from .images import Derivation, derivation_of, facts_of, layers_of, load, pull
 from .protocol import Built, ProbeRequest
+from .this_machine import read_host
 
 #: The directory of the Dockerfile and its script, in `images/`.
 _RECIPE = "system-packages"

@@ -235,9 +235,10 @@ from validator.probe.cli import main
 sys.exit(main())
 """
 #: Starts the probe from the sources of this project. Their byte code is cached; that of an archive is not.
-_FROM_SOURCES = """\
+FROM_SOURCES = """\
 import sys
-
+if sys.version_info < (3, 9):
+    sys.exit("Python %d.%d is too old to be examined" % sys.version_info[:2])
 sys.path.append(sys.argv.pop(1))
 from validator.probe.cli import main
 
@@ -342,7 +343,7 @@ def _ask(question: str) -> Any:
     """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
     done = processes.run(
         # Isolated: modules in the current directory or on PYTHONPATH are not imported.
-        [sys.executable, "-I", "-c", _FROM_SOURCES, _ROOT.parent, question],
+        [sys.executable, "-I", "-c", FROM_SOURCES, _ROOT.parent, question],
         timeout_s=_ANSWER_LIMIT_S,
     )
     if not done.ok:

@@ -31,9 +31,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ..engines.host_reading import Answer as Reading
-from ..engines.host_reading import reading_of
 from ..engines.protocol import ProbeRequest
+from ..engines.this_machine import Reading, reading_of
 from ..errors import InputError, MissingError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
