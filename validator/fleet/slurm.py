@@ -305,8 +305,9 @@ class SlurmFleet:
         self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
     ) -> None:
         """Write everything that the jobs of an array read. What is there already stays."""
-        for file, content in _tools().items():
-            _write_once(self.directory / "tools" / _tools_digest() / file, content)
+        tools_digest, tools = _tools()
+        for file, content in tools.items():
+            _write_once(self.directory / "tools" / tools_digest / file, content)
         array = self.directory / "arrays" / name
         for part in ("output", "results"):
             (array / part).mkdir(parents=True, exist_ok=True)
@@ -336,7 +337,7 @@ class SlurmFleet:
 
     def _script(self, array: str, tasks: int) -> str:
         """Return the batch script of an array."""
-        program = self.directory / "tools" / _tools_digest() / "slurm_job.py"
+        program = self.directory / "tools" / _tools()[0] / "slurm_job.py"
         command = [self._settings.python, "-E", "-s", "-B", str(program), str(self.directory), array]
         template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
         return Template(template).substitute(
@@ -461,16 +462,12 @@ def _changed_at(path: Path) -> float:
 
 
 @functools.cache
-def _tools() -> dict[str, bytes]:
-    """Return the files of `tools/DIGEST`, by their names."""
+def _tools() -> tuple[str, dict[str, bytes]]:
+    """Return the digest of what jobs run, which names its directory, and its files by their names."""
     paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
-    return {path.name: path.read_bytes() for path in paths}
-
-
-@functools.cache
-def _tools_digest() -> str:
-    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    files = {path.name: path.read_bytes() for path in paths}
+    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(files.items()))
+    return hashlib.sha256(content.encode()).hexdigest()[:16], files
 
 
 def _write_once(path: Path, content: bytes) -> None:
