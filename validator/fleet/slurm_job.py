@@ -214,6 +214,24 @@ class Runner:
             code = "image_missing" if says(text, _ABSENT) else "pull_failed"
             raise Failed("disk_full" if says(text, _FULL) else code, last_line(text))
 
+    def kept(self, suffix: str, commands: Callable[[str], list[list[str]]], digest: str = "") -> Path:
+        """Return what commands make in the shared directory, once for each image or lock."""
+        name = digest or self.reference.rpartition(":")[2]
+        path = self.job.directory / "images" / f"sha256-{name}{suffix}"
+        path.parent.mkdir(exist_ok=True)
+        with _locked(path.with_name(f".{path.name}.lock"), self.job):
+            if not path.exists():
+                partial = path.with_name(f".{os.environ['SLURM_JOB_ID']}-{os.getpid()}-{path.name}")
+                try:
+                    for command in commands(str(partial)):
+                        self.pull(command)
+                    os.rename(partial, path)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        partial.unlink()
+        return path
+
 
 class Docker(Runner):
     """Docker, whose daemon starts the container outside of the job."""
@@ -280,10 +298,8 @@ class Apptainer(Runner):
     name = "apptainer"
 
     def prepare(self) -> None:
-        def convert(partial: Path) -> None:
-            self.pull([self.name, "pull", "--disable-cache", str(partial), f"docker://{self.reference}"])
-
-        self._file = _kept(self.job, ".sif", convert)
+        image = f"docker://{self.reference}"
+        self._file = self.kept(".sif", lambda file: [[self.name, "pull", "--disable-cache", file, image]])
 
     def command(self) -> list[str]:
         scratch = self.job.work / "scratch"
@@ -301,12 +317,8 @@ class Enroot(Runner):
     name = "enroot"
 
     def prepare(self) -> None:
-        host, _, path = self.reference.partition("/")
-
-        def convert(partial: Path) -> None:
-            self.pull([self.name, "import", "--output", str(partial), f"docker://{host}#{path}"])
-
-        self._file = _kept(self.job, ".sqsh", convert)
+        image = f"docker://{self.reference.replace('/', '#', 1)}"
+        self._file = self.kept(".sqsh", lambda file: [[self.name, "import", "--output", file, image]])
 
     def command(self) -> list[str]:
         seen = [f"--container-mounts={self.job.payload}:{PLACE}:ro", "--no-container-mount-home"]
@@ -329,13 +341,13 @@ class Venv(Runner):
         if python is None:
             raise Failed("not_started", f"this node has no container engine and no Python {version}")
 
-        def install(partial: Path) -> None:
-            self.pull([python, "-m", "venv", str(partial)])
-            pip = ["-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-deps", "--quiet"]
-            self.pull([str(partial / "bin" / "python"), *pip, "--requirement", str(lock)])
-
-        name = hashlib.sha256(lock.read_bytes()).hexdigest()
-        self._place = _kept(self.job, "-venv", install, name)
+        pip = ["-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-deps", "--quiet"]
+        install = [*pip, "--requirement", str(lock)]
+        self._place = self.kept(
+            "-venv",
+            lambda place: [[python, "-m", "venv", place], [f"{place}/bin/python", *install]],
+            hashlib.sha256(lock.read_bytes()).hexdigest(),
+        )
 
     def command(self) -> list[str]:
         return [str(self._place / "bin" / "python"), *self.job.inside(str(self.job.payload))]
@@ -369,24 +381,6 @@ def _is_there(name: str) -> bool:
     if name == "enroot":
         return "--container-image" in output_of(["srun", "--help"])
     return name == "apptainer" or succeeds([name, "version"])
-
-
-def _kept(job: Job, suffix: str, make: Callable[[Path], None], digest: str = "") -> Path:
-    """Return what `make` makes in the shared directory, once for each image or lock."""
-    name = digest or job.request["reference"].rpartition(":")[2]
-    path = job.directory / "images" / f"sha256-{name}{suffix}"
-    path.parent.mkdir(exist_ok=True)
-    with _locked(path.with_name(f".{path.name}.lock"), job):
-        if not path.exists():
-            partial = path.with_name(f".{os.environ['SLURM_JOB_ID']}-{os.getpid()}-{path.name}")
-            try:
-                make(partial)
-                os.rename(partial, path)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    partial.unlink()
-    return path
 
 
 @contextlib.contextmanager
