@@ -7,7 +7,6 @@ jobs. If there is a result file, it counts, whatever the queue says.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
@@ -16,7 +15,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -361,29 +360,19 @@ class SlurmFleet:
         """Return the files with the output of the runs of a unit, oldest first."""
         return sorted((self.directory / "arrays" / array / "output").glob(f"{index}.*"), key=_changed_at)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Let one submitter at a time look into the queue and submit.
 
         On a file system without locks, two of them may submit the same array: both arrays measure, and one
         result counts.
         """
-        path = self.directory / "lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + _LOCK_S
-        with open(path, "a", encoding="utf-8") as stream:
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
-                    time.sleep(0.1)
-                    continue
-                except OSError:
-                    pass
-                break
-            yield
+        path, deadline = self.directory / "lock", time.monotonic() + _LOCK_S
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s")
+
+        return slurm_job.locked(path, check)
 
     # --- how a unit ended ---------------------------------------------------------------------------------
 

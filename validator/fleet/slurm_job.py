@@ -219,7 +219,7 @@ class Runner:
         name = digest or self.reference.rpartition(":")[2]
         path = self.job.directory / "images" / f"sha256-{name}{suffix}"
         path.parent.mkdir(exist_ok=True)
-        with _locked(path.with_name(f".{path.name}.lock"), self.job):
+        with locked(path.with_name(f".{path.name}.lock"), self.job.left_s):
             if not path.exists():
                 partial = path.with_name(f".{os.environ['SLURM_JOB_ID']}-{os.getpid()}-{path.name}")
                 try:
@@ -384,15 +384,18 @@ def _is_there(name: str) -> bool:
 
 
 @contextlib.contextmanager
-def _locked(path: Path, job: Job) -> Iterator[None]:
-    """Hold a lock that other nodes respect. On a file system without such locks, work is done twice."""
+def locked(path: Path, check: Callable[[], object]) -> Iterator[None]:
+    """Hold a lock that other machines respect. On a file system without such locks, work is done twice.
+
+    check: called while another process holds the lock; raises an error to wait no longer.
+    """
     with open(path, "w", encoding="utf-8") as stream:
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                job.left_s()
-                time.sleep(0.5)
+                check()
+                time.sleep(0.2)
                 continue
             except OSError:
                 pass
