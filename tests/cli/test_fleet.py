@@ -75,10 +75,8 @@ class Site:
             document["challenge"] = self.challenge or words[words.index("--challenge") + 1]
         outside = outside_of(self.host) if self.host["gpus"] else Unread.NO_GPU_OFFERED
         content = json.dumps(document).encode() if self.broken is None else self.broken
-        return Answer(
-            content, "", outside, "podman", self.isolates,
-            job["image"] if self.isolates else None, "node1",
-        )  # fmt: skip
+        digest = job["image"] if self.isolates else None
+        return Answer(outside, "podman", self.isolates, digest, "node1", content)
 
     def run(self, cells: list[Cell], *, signs: bool = True, as_json: bool = False, **options: Any) -> int:
         """Do what `build-matrix --on` does after building."""

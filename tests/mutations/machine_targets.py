@@ -33,7 +33,7 @@ from validator.cli.predict import _host
 from validator.compat.inspect import build, elf
 from validator.delivery.choose import TaggedImage
 from validator.engines import containers, images
-from validator.engines.host_reading import Answer, reading_of
+from validator.engines.this_machine import Reading, reading_of
 from validator.errors import ValidatorError
 from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
@@ -100,7 +100,7 @@ def read_job(data: bytes, _: Path) -> None:
     each(
         lambda: protocol.read_result(whole + frame("output", output), UNIT, True),
         lambda: protocol.read_fault(fault),
-        lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Answer)),
+        lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Reading)),
         lambda: protocol.read_frames(data, "node"),
     )
 

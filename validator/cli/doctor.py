@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from ..engines import changed_files
-from ..engines.host_reading import read_host
 from ..engines.protocol import (
     PackedCheck,
     ProbeRequest,
@@ -28,7 +27,7 @@ from ..engines.protocol import (
     refuse_other_program,
     run_probe,
 )
-from ..engines.this_machine import active_python
+from ..engines.this_machine import active_python, read_host
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode

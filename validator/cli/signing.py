@@ -17,7 +17,7 @@ from ..certify.trust_file import BUILDERS, RUNNERS, own_signer, read_trust_file,
 from ..compat.hardware import model_of
 from ..engines.docker import DockerEngine
 from ..engines.endpoint import connect, connect_podman
-from ..engines.load import load_from_layout
+from ..engines.images import load_from_layout
 from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
