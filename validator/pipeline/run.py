@@ -1,4 +1,4 @@
-"""A run of the main job: its options, the events it emits, and the result of each image."""
+"""A run of the main job: its options, its events, the result of each image, and the file of its progress."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from datetime import timedelta
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -28,7 +29,9 @@ from ..records.store import Store
 from ..system import runs
 from ..system.files import write_atomically
 from ..system.package_sources import PackageSources
-from .publisher import PublishedImage, Publisher
+
+if TYPE_CHECKING:
+    from .build_matrix import Publisher
 
 
 class Phase(str, Enum):
@@ -56,6 +59,16 @@ class Status(str, Enum):
     REFUSED = "refused"
     MISSING = "missing"
     STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in a registry."""
+
+    tag: Annotated[str, "Its tag."]
+    reference: Annotated[str, "`HOST/NAME@sha256:…`."]
+    digest: Annotated[str, "The digest of the manifest."]
+    sent: Annotated[bool, "Whether this run sent it; false if it was there already."]
 
 
 @dataclass(frozen=True)
