@@ -167,6 +167,10 @@ def report(
     logs: dict[str, Any] = {}
     for name, stage in by_name.items():
         logs.update({f"{name}_stderr": stage.log.text, f"{name}_stderr_bytes": stage.log.total})
+    reported = []
+    for check in checks:
+        result, seconds = by_name[check.stage].results[check.id]
+        reported.append({**describe(check), **result.fields(), "duration_s": round(seconds, 3)})
     document = {
         "format": FORMAT,
         "probe": {"version": version()},
@@ -176,7 +180,7 @@ def report(
         "challenge": challenge,
         "host": facts["host"],
         "environment": facts["environment"],
-        "checks": [reported(check, by_name[check.stage]) for check in checks],
+        "checks": reported,
         "logs": {
             **logs,
             "truncated": any(stage.log.dropped for stage in by_name.values()),
@@ -190,12 +194,6 @@ def describe(check: Check) -> dict[str, Any]:
     """Return a check as `--list` shows it, and as every report holds it."""
     fields = ("id", "stage", "title", "required", "depth", "requires", "limit_s")
     return {**{name: getattr(check, name) for name in fields}, "requires": list(check.requires)}
-
-
-def reported(check: Check, stage: Stage) -> dict[str, Any]:
-    """Return a check with its result, as a report holds it."""
-    entry = stage.results[check.id]
-    return {**describe(check), **entry.result.fields(), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:

@@ -377,7 +377,7 @@ def _imports(modules: list[str]) -> dict[str, Any]:
     """
 
     command = [sys.executable, "-u", "-c", _PROGRAM, str(os.getpid()), json.dumps(modules)]
-    answer = child.ask(command, limit_s=_LIMIT_S)
+    answer = child.ask(command, _LIMIT_S)
     begun = [value["begun"] for value in answer.values if "begun" in value]
     gpus = [value["gpus"] for value in answer.values if "gpus" in value]
     failure = answer.failure
