@@ -21,7 +21,7 @@ from typing import Any, Callable
 
 from ..problems import FAULT, clause, problem
 from ..version_numbers import leading_numbers
-from . import child
+from . import child, tensorflow_devices
 from .check import ERROR, PASS, Context, Result
 from .tensorflow_devices import gpus, telling_line
 
@@ -352,6 +352,21 @@ def compare(tf: Any, name: str, found: Any, expected: Any) -> dict[str, Any]:
 def compare_all(tf: Any, found: Results, expected: Results) -> list[dict[str, Any]]:
     """Compare each result of `expected` with the one of that name in `found`."""
     return [compare(tf, name, found[name], expected[name]) for name in expected]
+
+
+def tried(tf: Any, step: Any, given: Sequence[Any], expected: Results, compiled: bool) -> dict[str, Any]:
+    """Return the compared `results` of a step, or its `error`; if it is compiled, also `hlo`, `compile_s`."""
+    seen: dict[str, Any] = {"error": None, "hlo": None, "results": []}
+    start = time.perf_counter()
+    try:
+        if compiled:
+            results, seen["compile_s"], seen["hlo"] = tensorflow_devices.compiled(step, *given)
+        else:
+            results, _ = tensorflow_devices.timed(step, *given)
+    except tf.errors.OpError as error:
+        took = {"compile_s": time.perf_counter() - start} if compiled else {}
+        return {**seen, **took, "error": tensorflow_devices.refusal(error)}
+    return {**seen, "results": compare_all(tf, results, expected)}
 
 
 def computed_elsewhere(results: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:

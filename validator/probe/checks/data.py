@@ -19,7 +19,7 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
 from ..training import classifier, compile_model, describe
-from .speed import GRAPH, SIZES, Size, batch, ratios, rounds, spread, training_step
+from .speed import GRAPH, SIZES, Size, batch, ratios, spread, training_step, turns
 
 
 @contextmanager
@@ -303,9 +303,8 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
         feeds += pair
-    for number in rounds(_ROUNDS, 25.0):
-        for feed in feeds if number % 2 else feeds[::-1]:
-            take_turn(feed, step)
+    for feed in turns(feeds, _ROUNDS, 25.0):
+        take_turn(feed, step)
     return feeds, skipped, device
 
 

@@ -128,12 +128,8 @@ def _train(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
                         pages = Path("/proc/self/statm").read_text().split()[1]
                         held.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
                 float(step(images, labels))
-            yield {
-                "mode": mode,
-                "measured": "allocator" if kind == "GPU" else "resident set",
-                "bytes": held,
-                "growth_bytes": steady_growth(held),
-            }
+            measured = "allocator" if kind == "GPU" else "resident set"
+            yield {"mode": mode, "measured": measured, "bytes": held, "growth_bytes": steady_growth(held)}
 
 
 def steady_growth(held: list[int]) -> int:

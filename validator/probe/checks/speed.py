@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar
 
 from ...problems import problem, statement
 from .. import child, tensorflow_devices, training
@@ -25,6 +25,7 @@ from ..tensorflow_devices import device_type
 
 LEARNING_RATE = 0.01
 EAGER, GRAPH, XLA = "eager", "graph", "xla"
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True)
@@ -150,16 +151,18 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float] |
     return spread([left / right for left, right in zip(above, below) if right > 0])
 
 
-def rounds(most: int, enough_s: float) -> Iterator[int]:
-    """Yield the numbers of rounds: three, and up to `most` until `enough_s` seconds are over.
+def turns(runs: Sequence[Run], most: int, enough_s: float) -> Iterator[Run]:
+    """Yield each of the runs once in every round, each round beginning with another one.
 
-    So a slow machine does fewer rounds instead of timing out.
+    There are three rounds, and up to `most` until `enough_s` seconds are over: a slow machine does fewer
+    instead of timing out.
     """
     started = time.monotonic()
     for number in range(most):
         if number >= 3 and time.monotonic() - started > enough_s:
             return
-        yield number
+        first = number % len(runs)
+        yield from (*runs[first:], *runs[:first])
 
 
 MODES = (EAGER, GRAPH, XLA)
@@ -225,10 +228,8 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
                 # With tracing and compiling.
                 mode.first_step_s = time.perf_counter() - start
             mode.device = loss.device
-    for number in rounds(ROUNDS, 30.0):
-        # Each mode goes first in turn.
-        for mode in modes[number % 3 :] + modes[: number % 3]:
-            _turn(tf, kind, mode, images, labels)
+    for mode in turns(modes, ROUNDS, 30.0):
+        _turn(tf, kind, mode, images, labels)
     # A model's own share is what its steps took, without what was held before and the other models' weights.
     others = None if held is None else held["current"] + (len(modes) - 1) * weight_bytes(size)
     kernels_unknown = count_kernels(tf, kind, modes, images, labels)
