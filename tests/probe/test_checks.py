@@ -211,12 +211,12 @@ def test_the_imported_tensorflow_is_the_installed_one(
     ],
 )
 def test_both_encodings_of_cudnn_versions_are_decoded(number: int, version: str) -> None:
-    assert loader.cudnn_version(number) == version
+    assert loader.decoded(number) == version
 
 
 @pytest.mark.parametrize(("number", "version"), [(2708, "2.7.8"), (21605, "2.16.5"), (22707, "2.27.7")])
 def test_nccl_versions(number: int, version: str) -> None:
-    assert loader.nccl_version(number) == version
+    assert loader.decoded(number) == version
 
 
 LOG = """\

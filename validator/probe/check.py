@@ -37,12 +37,7 @@ class Result:
 
     def fields(self) -> dict[str, Any]:
         """Return it as a report and the messages of a worker hold it."""
-        return {
-            "outcome": self.outcome,
-            "statement": self.statement,
-            "problems": self.problems,
-            "evidence": self.evidence,
-        }
+        return dict(vars(self))
 
     @property
     def sentence(self) -> str:
@@ -132,13 +127,8 @@ def check(
     """
     if required and depth == FULL:
         raise ValueError(f"a check that certification requires can't be {FULL}: {title}")
-    if required is None:
-        required = depth == QUICK
-
-    def make(run: Callable[[Context], Result]) -> Check:
-        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
-
-    return make
+    needed = depth == QUICK if required is None else required
+    return lambda run: Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
 
 
 def gpu_count(facts: dict[str, Any]) -> int:

@@ -110,11 +110,10 @@ def _compute(tf: Any, device: str) -> dict[str, Any]:
 def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
     results = evidence["results"]
     problems = training.computed_elsewhere(results, "GPU")
-    problems += [
-        problem("result_differs_from_cpu", operation=entry["name"], difference=entry["difference"])
-        for entry in results
-        if not (entry["finite"] and entry["difference"] <= evidence["tolerance"])
-    ]
+    for entry in results:
+        if not (entry["finite"] and entry["difference"] <= evidence["tolerance"]):
+            told = {"operation": entry["name"], "difference": entry["difference"]}
+            problems.append(problem("result_differs_from_cpu", **told))
     if evidence["gpu_peak_bytes"] <= 0:
         problems.append(problem("nothing_allocated_on_gpu"))
     passed = statement("gpu_agrees_with_cpu", results=len(results), difference=training.worst(results))
@@ -247,11 +246,8 @@ def profiled(tf: Any, work: Callable[[], None]) -> dict[str, Any]:
     seen, unknown = tensorflow_devices.kernels(tf, once)
     if not done:
         work()
-    return {
-        "kernels": len(seen) if seen else None,
-        "gpu_time_s": sum(event.seconds for event in seen) if seen else None,
-        "gpu_time_unknown": unknown,
-    }
+    count, seconds = (len(seen), sum(event.seconds for event in seen)) if seen else (None, None)
+    return {"kernels": count, "gpu_time_s": seconds, "gpu_time_unknown": unknown}
 
 
 def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
@@ -278,9 +274,7 @@ def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
     if kernels is not None and (kernels < fewest or not seconds > 0):
         problems.append(problem("too_few_kernels", kernels=kernels, seconds=seconds, steps=STEPS - 1))
     problems += training.gradients_differ("cpu", evidence)
-    told = {
-        "gpu_time_ms": None if seconds is None else seconds * 1e3,
-        "unknown": evidence["gpu_time_unknown"],
-    }
-    passed = statement("step_ran_on_gpu", allocated_bytes=allocated, kernels=kernels, **told)
+    told = {"kernels": kernels, "gpu_time_ms": None if seconds is None else seconds * 1e3}
+    unknown = evidence["gpu_time_unknown"]
+    passed = statement("step_ran_on_gpu", allocated_bytes=allocated, **told, unknown=unknown)
     return judged(problems, passed, evidence)

@@ -178,11 +178,8 @@ def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[s
 def judge_save_load(evidence: dict[str, Any]) -> Result:
     kind, formats = evidence["device_type"], evidence["formats"]
     tried = [entry for entry in formats if entry["offered"]]
-    problems = [
-        problem("model_not_saved", format=entry["format"], error=entry["error"])
-        for entry in tried
-        if entry["error"] is not None
-    ]
+    failed = [entry for entry in tried if entry["error"] is not None]
+    problems = [problem("model_not_saved", format=one["format"], error=one["error"]) for one in failed]
     results = [entry["result"] for entry in tried if entry["result"] is not None]
     problems += training.wrong_results(results, kind, evidence["tolerance"], "saved", "loaded")
     missing = [entry["format"] for entry in formats if not entry["offered"]]

@@ -126,15 +126,9 @@ def cudnn_load(context: Context) -> Result:
     floor = built_with("libcudnn.so", tensorflow["built_with"])
     parts = [value for value in answer.values if "sub_library" in value]
     version_checks = {value["check"]: value["status"] for value in answer.values if "check" in value}
-    evidence: dict[str, Any] = {
-        "library": main,
-        "sub_libraries": parts,
-        "version_checks": version_checks,
-        "locked": locked,
-        "built_for_major": major,
-        "built_with": floor,
-        "built_with_source": tensorflow["built_with_source"],
-    }
+    evidence: dict[str, Any] = {"library": main, "sub_libraries": parts, "version_checks": version_checks}
+    evidence.update(locked=locked, built_for_major=major, built_with=floor)
+    evidence["built_with_source"] = tensorflow["built_with_source"]
     if answer.failure is not None:
         evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
         ended = problem("cudnn_load_ended_process", error=str(answer.failure))
@@ -151,16 +145,14 @@ def cudnn_load(context: Context) -> Result:
         problems.append(problem("cudnn_of_another_major", version=version, built_for=major))
     elif too_old(version, floor):
         problems.append(problem("cudnn_too_old", version=version, built_with=floor, path=path))
-    problems += [
-        problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
-        for entry in parts
+    for entry in parts:
         # From 9.28 on, a part needs the driver's library. If there is none, the check `driver` reports it.
-        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:")
-    ]
+        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:"):
+            told = {"part": entry["sub_library"], "error": entry["error"]}
+            problems.append(problem("cudnn_part_not_loaded", **told))
+    wrong = [(name, status) for name, status in version_checks.items() if status != 0]
     problems += [
-        problem("cudnn_part_of_another_version", function=name, status=status)
-        for name, status in version_checks.items()
-        if status != 0
+        problem("cudnn_part_of_another_version", function=one, status=status) for one, status in wrong
     ]
     good = sum(not entry["error"] for entry in parts)
     return judged(problems, statement("cudnn_loaded", version=version, parts=good), evidence)
@@ -340,11 +332,8 @@ def xla_toolchain(context: Context) -> Result:
 
 def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilities: list[str]) -> Result:
     """Return the result for a search, the preferred directory, PATH, and the GPUs here."""
-    looked_at = [
-        {"path": candidate, "version": xla.ptxas_version(candidate)}
-        for candidate in xla.ptxas_candidates(search, preferred, path)
-        if os.path.exists(candidate)
-    ]
+    there = [file for file in xla.ptxas_candidates(search, preferred, path) if os.path.exists(file)]
+    looked_at = [{"path": file, "version": xla.ptxas_version(file)} for file in there]
     runs = (entry for entry in looked_at if entry["version"] and xla.usable(search, entry["version"]))
     ptxas = next(runs, None)
     libdevices = xla.libdevice_candidates(search, preferred)

@@ -194,12 +194,7 @@ def judge_memory(evidence: dict[str, Any]) -> Result:
         if entry["growth_bytes"] > TOLERANCE:
             told = {"mode": entry["mode"], "growth_bytes": entry["growth_bytes"]}
             problems.append(problem("memory_grows_over_steps", **told, steps=STEPS))
-    passed = statement(
-        "memory_holds",
-        device_type=evidence["device_type"],
-        growth_bytes=growth["taken_bytes"] if growth else None,
-        whole_bytes=whole["taken_bytes"] if whole else None,
-        steps=STEPS,
-        leaked_bytes=max(entry["growth_bytes"] for entry in evidence["leak"]),
-    )
-    return judged(problems, passed, evidence)
+    taken, everything = ((trial or {}).get("taken_bytes") for trial in (growth, whole))
+    leaked = max(entry["growth_bytes"] for entry in evidence["leak"])
+    told = {"device_type": evidence["device_type"], "growth_bytes": taken, "whole_bytes": everything}
+    return judged(problems, statement("memory_holds", **told, steps=STEPS, leaked_bytes=leaked), evidence)
