@@ -123,56 +123,40 @@ def record_of(question: Question, ran: ProbeRun, runner: Runner | None, say: Cal
     except ValidatorError as error:
         verdict, reason = Verdict.FAILED, str(error)
     host_class = host_class or NO_GPU
+    # The fields of both that say the same.
+    common = ("image", "engine", "lock_digest", "image_digest", "probe_version", "key", "base", "layers")
+    asked = {name: getattr(question, name) for name in (*common, "origin", "tensorflow_wheel")}
     record = Record(
         cell=cell_identifier(question.image, host_class),
-        image=question.image,
         host_class=host_class,
         verdict=verdict,
         reason=reason_for(question.origin, reason),
-        origin=question.origin,
-        engine=question.engine,
-        lock_digest=question.lock_digest,
-        image_digest=question.image_digest,
-        probe_version=question.probe_version,
         started=ran.started,
         finished=now(),
-        key=question.key,
-        base=question.base,
         versions=versions_of(report) if report else {},
-        layers=question.layers,
-        tensorflow_wheel=question.tensorflow_wheel,
+        **asked,
         **(contents_of(report) if report else {"host": dict(ran.host())}),
     )
     if runner is None or isinstance(ran.outside, Unread):
         return record
+    kept = ("image", "host_class", "cell", "lock_digest", "probe_version", "finished", "tensorflow_wheel")
+    measurement = Measurement(
+        image_digest=str(record.image_digest),
+        report_digest=report_digest(report.raw) if report else None,
+        challenge=question.challenge,
+        outside=ran.outside,
+        started=ran.began,
+        depth=question.depth,
+        fixture=report is not None and report.fixture,
+        checks=question.own,
+        **{name: getattr(record, name) for name in kept},
+    )
     try:
-        return msgspec.structs.replace(record, measurement=_signed(record, question, ran, report, runner))
+        return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
     except (ValidatorError, MeasurementError) as error:
         # The record is kept without a signature; measuring again can sign it.
         say(f"not signed: {error}")
         return record
-
-
-def _signed(record: Record, question: Question, ran: ProbeRun, report: Report | None, runner: Runner) -> str:
-    assert isinstance(ran.outside, Outside)
-    measurement = Measurement(
-        image_digest=str(record.image_digest),
-        image=record.image,
-        host_class=record.host_class,
-        cell=record.cell,
-        lock_digest=question.lock_digest,
-        report_digest=report_digest(report.raw) if report else None,
-        challenge=question.challenge,
-        outside=ran.outside,
-        probe_version=question.probe_version,
-        started=ran.began,
-        finished=record.finished,
-        depth=question.depth,
-        fixture=report is not None and report.fixture,
-        checks=question.own,
-        tensorflow_wheel=question.tensorflow_wheel,
-    )
-    return runner.sign(statement_of(measurement))
 
 
 def question_about(
