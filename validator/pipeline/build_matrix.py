@@ -81,7 +81,6 @@ class Publisher:
     rehearsal: bool = False
 
     def tag(self, spec: ImageSpec) -> str:
-        """Return the tag that the image of a spec gets."""
         return f"{REHEARSAL}-{image_tag(spec)}" if self.rehearsal else image_tag(spec)
 
     def current(self, spec: ImageSpec, lock: Lock) -> PublishedImage | None:

@@ -235,7 +235,6 @@ class Recorder:
         return Settled(codec.canonical(record.document()), record.id, failed)
 
     def deliver(self, record: bytes) -> None:
-        """Add a record to the store, unless it is there."""
         self.store.add(read_record(record))
 
 
@@ -284,7 +283,6 @@ class CellResult:
         return self.record or (store.get(self.record_id) if self.record_id else None)
 
     def as_json(self, store: Store) -> dict[str, Any]:
-        """Return the result with its record's document."""
         record = self.record_in(store)
         shown = codec.encode(replace(self, record=None))
         del shown["record_id"], shown["failed"]

@@ -382,7 +382,6 @@ def rebuild_image(
 
 
 def _not_comparable(image: str, packages: Sequence[str]) -> InputError:
-    """Return the error for an image whose base can't be made again."""
     return InputError(
         f"{image} can't be compared: {', '.join(packages)} were installed in its base, in the versions of"
         " that day, and that layer can't be made again byte for byte",

@@ -182,7 +182,6 @@ def reason_for(origin: Origin, sentence: str) -> str:
 
 
 def now() -> str:
-    """Return the current time as records hold it."""
     return format_timestamp(now_utc(), "milliseconds")
 
 
@@ -223,7 +222,6 @@ def record_of_report(report: Report) -> Record:
 
 
 def image_of(report: Report) -> str:
-    """Return the identifier of the image spec that matches the installed packages."""
     packages = report.environment.packages
 
     def installed(prefix: str) -> str | None:

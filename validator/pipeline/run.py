@@ -143,7 +143,6 @@ class Options:
 
     @property
     def origin(self) -> Origin:
-        """The origin of the records that the run makes."""
         return Origin.REHEARSAL if self.rehearsal else Origin.HERE
 
 

@@ -31,8 +31,6 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Image:
-    """An image spec and its lock."""
-
     spec: ImageSpec
     lock: Lock
 

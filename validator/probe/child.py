@@ -90,7 +90,6 @@ class Answer:
 
     @property
     def last_lines(self) -> list[str]:
-        """Return what the child printed last, for the evidence."""
         return tail(self.stderr, lines=LAST_LINES).splitlines()
 
 
@@ -198,7 +197,6 @@ def started(
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to a child and all of its own children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
 
@@ -340,7 +338,6 @@ class Capture:
 
 
 def send(descriptor: int, event: str, **fields: Any) -> None:
-    """Write one whole line."""
     # Evidence may hold values that JSON can't (a NumPy scalar): text is better than an error.
     line = json.dumps({"event": event, **fields}, default=str).encode() + b"\n"
     while line:

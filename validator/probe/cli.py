@@ -38,7 +38,6 @@ _END_LIMIT_S = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, terminated)
@@ -225,7 +224,6 @@ def _print(document: Any) -> int:
 
 
 def terminated(number: int, frame: Any) -> None:
-    """End on a signal with the status that a shell gives it."""
     raise SystemExit(128 + number)
 
 

@@ -253,7 +253,6 @@ class Stage:
             self._give_up(result, "tensorflow_not_importable")
 
     def _drain(self, limit_s: float) -> None:
-        """Read standard error until it ends or the time is up."""
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._errors, selectors.EVENT_READ)

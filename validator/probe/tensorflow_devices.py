@@ -73,7 +73,6 @@ def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict
     counts: Counter[tuple[str, str]] = Counter()
 
     def count(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> None:
-        """Count each node and those of the functions it calls, which run where it does."""
         for node in nodes:
             # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
             own = node.device.rpartition("device:")[2] or device
@@ -118,7 +117,6 @@ class Event:
 
     @property
     def is_kernel(self) -> bool:
-        """Return whether this is a kernel on a GPU and not a copy."""
         on_gpu = self.plane.startswith("/device:GPU:") and _STREAM.match(self.line)
         return bool(on_gpu and not _COPY.match(self.name))
 

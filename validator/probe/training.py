@@ -189,7 +189,6 @@ def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
 
 
 def compile_model(tf: Any, model: Any, loss: Any | None = None, **settings: Any) -> Any:
-    """Compile the model for gradient descent on the cross entropy; `settings` go to `Model.compile`."""
     keras = tf.keras
     model.compile(
         optimizer=keras.optimizers.SGD(KERAS_LEARNING_RATE),
@@ -350,7 +349,6 @@ def compare(tf: Any, name: str, found: Any, expected: Any) -> dict[str, Any]:
 
 
 def compare_all(tf: Any, found: Results, expected: Results) -> list[dict[str, Any]]:
-    """Compare each result of `expected` with the one of that name in `found`."""
     return [compare(tf, name, found[name], expected[name]) for name in expected]
 
 

@@ -209,7 +209,6 @@ class Health:
         return [name for name, heard in sources.items() if heard]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return, for each GPU, the state that is compared before and after the run."""
         return [self._state(gpu) for gpu in self.gpus]
 
     def read(self) -> None:
@@ -269,7 +268,6 @@ class Health:
         return None
 
     def _processes(self, gpu: Gpu) -> list[int] | None:
-        """Return the ids of the processes that compute on the GPU, or None."""
         for suffix, kind in (("_v3", _ProcessInInstance), ("_v2", _ProcessInInstance), ("", _Process)):
             count, found = ctypes.c_uint(_PROCESSES), (kind * _PROCESSES)()
             name = f"nvmlDeviceGetComputeRunningProcesses{suffix}"

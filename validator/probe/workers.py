@@ -277,7 +277,6 @@ _SIOCGIFADDR = 0x8915
 
 
 def nccl(log: str) -> dict[str, str] | None:
-    """Return `interface` and `address` over which NCCL connects, from its log at the level INFO."""
     found = _CHOSEN.search(log)
     return found.groupdict() if found else None
 

@@ -247,7 +247,6 @@ def input_pipeline(context: Context) -> Result:
 
 
 def _write_images(tf: Any, path: str, size: Size) -> None:
-    """Write the records, each a JPEG image and its label."""
     with tf.device("/CPU:0"):
         images, labels = batch(tf, size, size.classes)
         pixels = tf.cast(tf.clip_by_value(127.5 + 50.0 * images, 0, 255), tf.uint8)
@@ -263,7 +262,6 @@ def _write_images(tf: Any, path: str, size: Size) -> None:
 
 
 def _images(tf: Any, path: str, size: Size) -> Any:
-    """Return a dataset of every record once, decoded: `(image, label)`."""
     described = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 
     def decode(record: Any) -> tuple[Any, Any]:

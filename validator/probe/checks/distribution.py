@@ -300,7 +300,6 @@ def multi_worker(context: Context) -> Result:
 
 
 def train_with(chosen: Settings, tf: Any) -> Result:
-    """Meet the other workers, train with them, and judge that."""
     found = len(gpus(tf))
     hello = {
         "workers": list(chosen.addresses),
@@ -465,7 +464,6 @@ def _named(peer: Peer) -> dict[str, Any]:
 
 
 def _caused_elsewhere(failure: Failure) -> bool:
-    """Return whether another worker, or the network, may have made this worker fail like this."""
     if failure.kind == SIGNAL:
         # TensorFlow's coordination service aborts the process when another worker has gone.
         return failure.detail == "SIGABRT"

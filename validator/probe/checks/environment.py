@@ -168,7 +168,6 @@ def visible_devices(value: str, facts: Facts) -> Problems:
     known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
 
     def names_gpu(entry: str) -> bool:
-        """Return whether the entry names a GPU for CUDA, or could if the GPUs are not known."""
         if re.fullmatch(r"\d+", entry):
             return known is None or int(entry) < len(known)
         if entry.startswith("GPU-"):
@@ -187,7 +186,6 @@ def visible_devices(value: str, facts: Facts) -> Problems:
 
 
 def container_devices(value: str, facts: Facts) -> Problems:
-    """Judge the GPUs that a container asks for."""
     # `none` mounts the driver's libraries without a GPU; `void` or an empty value mounts nothing (NVIDIA
     # Container Toolkit, specialized configurations).
     if value in ("", "void", "none") and facts["host"]["container"]:
@@ -245,7 +243,6 @@ def min_multiprocessors(value: str, facts: Facts) -> Problems:
 
 
 def number(value: str, facts: Facts) -> Problems:
-    """Expect a whole number."""
     if not re.fullmatch(r"[+-]?\d+", value.strip()):
         yield problem("number_unread")
 
@@ -284,7 +281,6 @@ def keras_backend(value: str, facts: Facts) -> Problems:
 
 
 def xla_flags(value: str, facts: Facts) -> Problems:
-    """Judge flags of XLA itself."""
     codes = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
     yield from _flag_problems(codes, value, "xla_", facts)
     directory = parse(value).value("xla_gpu_cuda_data_dir")

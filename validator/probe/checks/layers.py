@@ -358,7 +358,6 @@ def mixed_precision(context: Context) -> Result:
 
 
 def tensor_cores(found: list[dict[str, Any]], kind: str) -> dict[str, bool | None]:
-    """Return whether the first GPU has tensor cores for each type; None where that is unknown."""
     capability = found[0].get("compute_capability") if found and kind == "GPU" else None
     if capability is None:
         return dict.fromkeys(name for name, _, _ in POLICIES.values())

@@ -229,7 +229,6 @@ def _cudnn_parts(
 
 
 def _older_copy(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the problem that an older copy comes before one that fits."""
     floor, known = entry["built_with"], [copy for copy in entry["others"] if copy["version"] is not None]
     fitting = [copy for copy in known if not too_old(copy["version"], floor)]
     if not fitting or not too_old(entry["version"], floor):

@@ -75,7 +75,6 @@ def memory(context: Context) -> Result:
 
 
 def _grow(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
-    """Set memory growth before the first operation."""
     tf.config.experimental.set_memory_growth(_only_first_gpu(tf), True)
     yield _taken_by_one_operation(tf)
 
@@ -164,7 +163,6 @@ def _taken_by_one_operation(tf: Any) -> dict[str, Any]:
 
 
 def _error(call: Callable[[], object]) -> dict[str, str] | None:
-    """Return what the call raises, or None."""
     try:
         call()
     except Exception as error:  # whatever it is, it is the answer

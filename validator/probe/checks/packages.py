@@ -172,7 +172,6 @@ def _origin(package: str) -> str | None:
 
 
 def _beside_metadata(origin: str, names: list[str]) -> bool:
-    """Return whether the metadata of one of the distributions is in the same directory as the package."""
     entries = [*Path(origin).parent.glob("*.dist-info"), *Path(origin).parent.glob("*.egg-info")]
     return any(normalized(entry.name.partition("-")[0]) in names for entry in entries)
 

@@ -83,7 +83,6 @@ def shapes(size: Size) -> list[tuple[int, ...]]:
 
 
 def weight_bytes(size: Size) -> int:
-    """Return the bytes of the weights in float32."""
     return 4 * sum(math.prod(shape) for shape in shapes(size))
 
 

@@ -77,7 +77,6 @@ def import_names(package: str) -> list[str] | None:
 
 
 def environment(found: dict[str, list[str]], tensorflow: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the report's `environment`."""
     names = sorted(name for name in os.environ if VARIABLES.match(name) and not FOREIGN.match(name))
     return {
         "python": platform.python_version(),
@@ -158,7 +157,6 @@ class Copy:
 
 
 def library_path(variables: dict[str, str]) -> list[str]:
-    """Return the directories of `LD_LIBRARY_PATH`, in order."""
     return [entry for entry in variables.get("LD_LIBRARY_PATH", "").split(":") if entry]
 
 

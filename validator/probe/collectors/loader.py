@@ -92,7 +92,6 @@ def short_name(soname: str) -> str:
 
 
 def neighbours(tensorflow_directory: str, soname: str) -> list[str]:
-    """Return the versions of a library in the NVIDIA wheels next to TensorFlow."""
     wheels = Path(tensorflow_directory).parent / "nvidia"
     return sorted(str(path) for path in wheels.glob(f"*/lib/lib{short_name(soname)}.so*"))
 
@@ -316,7 +315,6 @@ def cudnn_minimum(version: str) -> str | None:
 
 
 def older(one: str, other: str) -> bool:
-    """Return whether a version comes before another, by their first two numbers."""
     return _pair(one) < _pair(other)
 
 

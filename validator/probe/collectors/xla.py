@@ -64,7 +64,6 @@ class Flags:
 
 
 def parse(text: str) -> Flags:
-    """Read the flags in a variable's value."""
     file = text if text and not text.lstrip().startswith("-") else None
     if file is not None:
         try:
@@ -224,6 +223,5 @@ def ptxas_version(ptxas: str) -> str | None:
 
 
 def usable(search: Search, version: str) -> bool:
-    """Return whether XLA runs a ptxas of this version."""
     number = leading_numbers(version)
     return not search.preferred_first or (number >= MINIMUM and number not in EXCLUDED)
