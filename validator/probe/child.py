@@ -224,7 +224,7 @@ def _answer(
             if remaining <= 0:
                 return TIMED_OUT
             if attend is not None:
-                if attend(values):
+                if attend([*values]):
                     return STOPPED
                 remaining = min(remaining, _ATTEND_S)
             if select.select([reader], [], [], remaining)[0]:
