@@ -54,10 +54,8 @@ def batch_of(examples: int) -> list[tuple[int, list[float]]]:
     """
     numbers = random.Random(1)
     prototypes = [[numbers.random() - 0.5 for _ in range(_FEATURES)] for _ in range(_CLASSES)]
-    return [
-        (row % _CLASSES, [value + 0.1 * numbers.random() for value in prototypes[row % _CLASSES]])
-        for row in range(examples)
-    ]
+    labels = [row % _CLASSES for row in range(examples)]
+    return [(label, [value + 0.1 * numbers.random() for value in prototypes[label]]) for label in labels]
 
 
 def _two_layers(tf: Any, features: Any, labels: Any, examples: int, weights: Any) -> list[Any]:
@@ -75,16 +73,11 @@ def _replicated(tf: Any, strategy: Any, features: Any, labels: Any) -> tuple[Any
 
     The step returns the loss and its gradients, summed over the replicas.
     """
-    numbers, examples = random.Random(2), len(labels)
-    shapes = ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES))
-    with strategy.scope():
-        weights = [
-            tf.Variable(
-                [[0.5 * (numbers.random() - 0.5) for _ in range(columns)] for _ in range(rows)],
-                aggregation=tf.VariableAggregation.SUM,
-            )
-            for rows, columns in shapes
-        ]
+    numbers, examples, weights = random.Random(2), len(labels), []
+    for rows, columns in ((_FEATURES, _HIDDEN), (_HIDDEN, _CLASSES)):
+        start = [[0.5 * (numbers.random() - 0.5) for _ in range(columns)] for _ in range(rows)]
+        with strategy.scope():
+            weights.append(tf.Variable(start, aggregation=tf.VariableAggregation.SUM))
 
     def on_each(features: Any, labels: Any) -> Any:
         values = [tf.identity(weight) for weight in weights]
@@ -134,14 +127,8 @@ def multi_gpu(context: Context) -> Result:
     kind = "GPU" if found >= 2 else "logical GPU" if found else "logical CPU"
     count = found if found >= 2 else 2
     shared = shared_memory()
-    evidence: dict[str, Any] = {
-        "device_type": "CPU" if kind == "logical CPU" else "GPU",
-        "gpus": found,
-        "devices": {"count": count, "kind": kind},
-        "shared_memory": shared,
-        "all_reduce": None,
-        "step": None,
-    }
+    evidence: dict[str, Any] = {"device_type": kind.split()[-1], "gpus": found}
+    evidence.update(devices={"count": count, "kind": kind}, shared_memory=shared, all_reduce=None, step=None)
     answer = child.fresh(_mirror, kind, count, limit_s=240.0)
     for value in answer.values:
         evidence.update(value)
@@ -153,7 +140,7 @@ def multi_gpu(context: Context) -> Result:
         broken = child.broken_off("distribution", answer, evidence)
         return replace(broken, problems=[*broken.problems, *advisories])
     devices = f"{count} {kind}s"
-    problems = _problems(evidence, devices) + advisories
+    problems = [*_problems(evidence, devices), *advisories]
     result = judged(problems, statement("gpus_agree", devices=devices), evidence)
     if result.outcome == PASS and found < 2:
         few = statement("logical_devices_agree", found=found, devices=devices)
@@ -224,13 +211,9 @@ def _reduce(tf: Any, strategy: Any) -> dict[str, Any]:
         wrong = sum(int(tf.math.count_nonzero(result != replicas * (replicas + 1) / 2)) for result in results)
         seconds.append(time.perf_counter() - start)
     # The first call creates the communicators, or traces.
-    return {
-        "replicas": replicas,
-        "bytes": 4 * _LENGTH,
-        "nccl_operations": operations.count("NcclAllReduce"),
-        "wrong": wrong,
-        "seconds": spread(seconds[1:]),
-    }
+    usual, counted = spread(seconds[1:]), operations.count("NcclAllReduce")
+    sizes = {"replicas": replicas, "bytes": 4 * _LENGTH}
+    return {**sizes, "nccl_operations": counted, "wrong": wrong, "seconds": usual}
 
 
 def _train(tf: Any, strategy: Any, examples: int) -> tuple[list[float], list[list[Any]]]:
@@ -283,12 +266,7 @@ _COMPARED = 3
 _CAUSED_ELSEWHERE = re.compile(r"(Unavailable|Aborted|Cancelled|DeadlineExceeded)Error\b|.*\b(NCCL|nccl)\b")
 
 
-@check(
-    "Can several machines train together, and get the same gradients as one?",
-    TENSORFLOW,
-    limit_s=900,
-    depth=FULL,
-)
+@check("Can several machines train together, and get the same gradients as one?", TENSORFLOW, 900, depth=FULL)
 def multi_worker(context: Context) -> Result:
     try:
         chosen = workers.settings(os.environ)
@@ -327,17 +305,12 @@ def train_with(chosen: Settings, tf: Any) -> Result:
         joined = group.join()
         evidence["seconds"]["join"] = time.monotonic() - began
         result = _together(group, hello, evidence, max(found, 1)) if joined else None
-        evidence["ranks"] = [
-            {
-                "rank": peer.rank,
-                "address": peer.address,
-                **{name: (peer.hello or {}).get(name) for name in ("tensorflow", "devices")},
-                "stage": peer.stage,
-                # Whoever has finished closes its connections.
-                "lost": None if peer.stage == END else peer.lost,
-            }
-            for peer in group.peers
-        ]
+        for peer in group.peers:
+            said = {name: (peer.hello or {}).get(name) for name in ("tensorflow", "devices")}
+            # Whoever has finished closes its connections.
+            lost = None if peer.stage == END else peer.lost
+            ranked = {"rank": peer.rank, "address": peer.address, **said, "stage": peer.stage, "lost": lost}
+            evidence["ranks"].append(ranked)
         return result or Result(FAIL, None, group.absent(), evidence)
 
 
@@ -529,12 +502,9 @@ def _steps(tf: Any, strategy: Any, examples: int) -> dict[str, Any]:
         differences += [training.largest_share(left, right.numpy()) for left, right in zip(found, expected)]
     final = [[copy.numpy() for copy in copies(weight)] for weight in weights]
     operations = step.get_concrete_function(*given).graph.get_operations()
-    # How the graph's reductions are to communicate, such as `ring` or `nccl`.
-    hints = {
-        operation.get_attr("communication_hint").decode()
-        for operation in operations
-        if operation.type.startswith("CollectiveReduce")
-    }
+    reductions = [operation for operation in operations if operation.type.startswith("CollectiveReduce")]
+    # How they are to communicate, such as `ring` or `nccl`.
+    hints = {operation.get_attr("communication_hint").decode() for operation in reductions}
     return {
         "replicas": strategy.num_replicas_in_sync,
         "losses": losses,
