@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from validator.probe import tensorflow_devices
+from validator.probe import loader, tensorflow_devices
 from validator.probe.check import FULL, Check, Context, Result
 from validator.probe.check import check as make_check
 from validator.probe.checks import compute, data, environment, layers, libraries, packages, xla_programs
 from validator.probe.child import EXCEPTION, SIGNAL, Answer, Failure
-from validator.probe.collectors import loader
 
 
 def changed(facts: dict[str, Any], **host: Any) -> Context:

@@ -14,12 +14,12 @@ from validator.model.record import Verdict
 from validator.model.report import report_of
 from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
 from validator.probe import cli as probe_report
+from validator.probe import installed, loader
 from validator.probe.check import Context, Result
 from validator.probe.checks import CHECKS, compute, environment, libraries, packages
 from validator.probe.child import Answer
-from validator.probe.collectors import installed, loader
-from validator.probe.collectors.xla import Search
 from validator.probe.stages import Progress, Stage
+from validator.probe.xla import Search
 
 from ..records.values import OUTSIDE, document
 from .checks.test_silent_cpu import seen

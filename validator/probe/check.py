@@ -61,7 +61,7 @@ def skipped(reason: dict[str, Any], evidence: dict[str, Any] | None = None) -> R
 class Context:
     """Everything a check may look at.
 
-    facts: what the collectors found.
+    facts: what `cli.collect` found.
     lock: pinned versions by normalized name, or None when no lock was given.
     added: normalized names of the packages that the user added to the image, according to the lock.
     tensorflow: the imported module in the `tensorflow` stage, else None.

@@ -22,9 +22,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import own, stages, version
+from . import installed, own, stages, version
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, packages
+from .host import host_facts
 from .stages import Progress, Stage
 from .watch import Watch
 
@@ -44,8 +45,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         return _print([describe(check) for check in (*CHECKS, *own.CHECKS)])
     if options.host_facts:
-        from .collectors.host import host_facts
-
         return _print(shareable(host_facts(), str(Path.home())))
     lock: dict[str, str] | None = None
     added: tuple[str, ...] = ()
@@ -99,6 +98,17 @@ def selected(only: list[str], skip: list[str], depth: str) -> list[Check]:
     return [check for check in chosen if depth == FULL or check.depth == QUICK]
 
 
+def collect(limit_s: float) -> dict[str, Any]:
+    """Return the facts that the checks judge: `host` and `environment` (as in the report), `tensorflow`.
+
+    limit_s: the time limit of the whole probe, of which a driver that does not answer takes at most half.
+    """
+    packages = installed.packages()
+    tensorflow = installed.tensorflow(packages)
+    environment = installed.environment(packages, tensorflow)
+    return {"host": host_facts(limit_s / 4), "environment": environment, "tensorflow": tensorflow}
+
+
 def probe(
     checks: list[Check],
     lock: dict[str, str] | None,
@@ -126,10 +136,6 @@ def probe(
         watch = stack.enter_context(Watch()) if last.checks else None
 
         def collected() -> dict[str, Any]:
-            # Imported here, while the worker imports TensorFlow: an archive holds no compiled modules, so
-            # each import takes time.
-            from .collectors import collect
-
             message.update(facts=collect(limit_s), lock=lock, added=added)
             if watch is not None:
                 # No check runs before the worker gets the facts.

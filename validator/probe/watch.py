@@ -21,7 +21,7 @@ from typing import Any
 
 from . import child
 from .child import interpreter
-from .collectors.host import is_split, open_nvml, text
+from .host import is_split, open_nvml, text
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
 #: Seconds between two readings, for NVML to answer, and for the watch to end.

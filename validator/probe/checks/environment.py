@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from ...problems import ADVISORY, FAULT, problem, statement
-from .. import table
+from .. import installed, table
 from ..check import END, HOST, Context, Result, check, gpu_count, judged, skipped
-from ..collectors import installed
-from ..collectors.loader import JIT, Coverage, coverage
-from ..collectors.xla import parse, unknown_flags
+from ..loader import JIT, Coverage, coverage
+from ..xla import parse, unknown_flags
 from .libraries import too_old
 
 #: CUresult codes (cuda.h): there is no GPU, or the library is only the toolkit's stub.

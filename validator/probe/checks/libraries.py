@@ -11,12 +11,11 @@ from typing import Any
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import table
+from .. import installed, loader, table, xla
 from ..check import ERROR, FAIL, HOST, TENSORFLOW, Context, Result, check, judged, skipped
 from ..child import Answer, tail
-from ..collectors import installed, loader, xla
-from ..collectors.host import CUDA_NAME
-from ..collectors.loader import JIT, NONE, Coverage, older
+from ..host import CUDA_NAME
+from ..loader import JIT, NONE, Coverage, older
 
 #: The wheel of each library, without the suffix that names its CUDA major.
 _WHEELS = {

@@ -17,7 +17,7 @@ from typing import Any, Callable
 from ...problems import problem, statement
 from .. import child
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
-from ..collectors.host import free_memory
+from ..host import free_memory
 from ..tensorflow_devices import device_type
 from .speed import GRAPH, SIZES, XLA, batch, training_step
 

@@ -18,7 +18,7 @@ from ...version_numbers import leading_numbers
 from .. import child, table
 from ..check import HOST, OWN, PASS, SKIP, Context, Result, check, gpu_count, judged, skipped
 from ..child import SIGNAL, TIMED_OUT, tail
-from ..collectors.installed import import_names, normalized
+from ..installed import import_names, normalized
 
 Facts = dict[str, Any]
 #: Packages for which a file or package with the same name that comes first on the path would be imported

@@ -20,8 +20,8 @@ from typing import Any, Callable, TypeVar
 from ...problems import problem, statement
 from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
-from ..collectors.xla import parse, unknown_flags
 from ..tensorflow_devices import device_type
+from ..xla import parse, unknown_flags
 
 LEARNING_RATE = 0.01
 EAGER, GRAPH, XLA = "eager", "graph", "xla"

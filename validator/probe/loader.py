@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...version_numbers import leading_numbers
-from .. import table
-from ..child import Answer, forked
+from ..version_numbers import leading_numbers
+from . import table
+from .child import Answer, forked
 
 FRAMEWORK = "libtensorflow_framework.so.2"
 #: Makes the loader log every attempt. Read at its first log line, so it must be set before it is loaded.

@@ -23,7 +23,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from ...version_numbers import leading_numbers
+from ..version_numbers import leading_numbers
 from .loader import loaded
 
 #: Where XLA is, and the names of its flags, the smaller one first: 2.10 and later (two libraries, both), 2.9

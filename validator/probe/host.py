@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..child import forked
+from .child import forked
 from .loader import path_of
 
 #: Seconds for each driver library to answer. Without the persistence daemon a driver takes several seconds to

@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import table
+from . import table
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
