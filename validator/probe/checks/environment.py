@@ -201,12 +201,6 @@ def driver_capabilities(value: str, facts: Facts) -> Problems:
         yield problem("driver_capabilities_without_compute", FAULT if lost else ADVISORY)
 
 
-def requirement_disabled(value: str, facts: Facts) -> Problems:
-    """Read the value as the container runtime does, as a boolean."""
-    if value.lower() in ("1", "true"):
-        yield problem("driver_requirement_disabled")
-
-
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
     """Find GPUs without PTX: a wheel has it only for its newest compute capability, so not for older GPUs."""
     return _ptx_problems("ptx_jit_forced", value, facts, lambda found: not found.has_ptx)
@@ -239,11 +233,6 @@ def min_multiprocessors(value: str, facts: Facts) -> Problems:
     hidden = [gpu["name"] for gpu in offered if (gpu.get("multiprocessors") or 0) < int(value)]
     if hidden:
         yield problem("min_multiprocessors_hides_gpus", gpus=hidden)
-
-
-def number(value: str, facts: Facts) -> Problems:
-    if not re.fullmatch(r"[+-]?\d+", value.strip()):
-        yield problem("number_unread")
 
 
 def cache_path(value: str, facts: Facts) -> Problems:
@@ -346,8 +335,7 @@ RULES: dict[str, Callable[[str, Facts], Problems]] = {
     rule.__name__: rule
     for rule in (
         *(cache_path, container_devices, driver_capabilities, keras_backend, library_path, log_level),
-        *(min_multiprocessors, number, ptx_jit_disabled, ptx_jit_forced, requirement_disabled),
-        *(tf_xla_flags, visible_devices, xla_flags),
+        *(min_multiprocessors, ptx_jit_disabled, ptx_jit_forced, tf_xla_flags, visible_devices, xla_flags),
     )
 }
 
@@ -355,6 +343,8 @@ RULES: dict[str, Callable[[str, Facts], Problems]] = {
 def problems(row: dict[str, Any], value: str, facts: Facts) -> Problems:
     """Yield what is wrong with the value of the variable that a row of the table describes."""
     if "accepts" in row and value not in row["accepts"]:
+        yield problem(row["otherwise"])
+    if "matches" in row and not re.fullmatch(row["matches"], value.strip()):
         yield problem(row["otherwise"])
     notice: dict[str, Any] | None = row.get("notice")
     if notice is not None and value in notice["values"]:
