@@ -208,6 +208,7 @@ def test_a_worker_that_goes_away_is_named_with_what_tensorflow_says(run: Run) ->
     )  # fmt: skip
     assert "was lost in a training step: its process ended; this worker's TensorFlow says" in result.sentence
     assert result.evidence["last_lines"] == ["last line"]
+    assert [(entry["rank"], entry["lost"]) for entry in result.evidence["ranks"]] == [(1, "closed")]
 
 
 def test_a_worker_that_goes_away_ends_a_training_that_hangs(run: Run) -> None:
