@@ -21,7 +21,7 @@ from validator.compat import predict
 from validator.engines import this_machine
 from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
-from validator.pipeline import publisher
+from validator.pipeline import run
 from validator.records import history
 from validator.reports import findings, overview
 from validator.reports.diagnosis import Changes
@@ -74,7 +74,7 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
     },
     "A result (`build-matrix --json`, a list)": {
         "The document": building.ResultDocument,
-        "`published`": publisher.PublishedImage,
+        "`published`": run.PublishedImage,
     },
     "A cell of a fleet (`build-matrix --on … --json` and `fleet resume --json`, a list)": {
         "The document": pipeline_fleet.CellResult,

@@ -25,7 +25,7 @@ from validator.model.spec import (
     Lock,
     Variant,
 )
-from validator.pipeline.publisher import Publisher
+from validator.pipeline.build_matrix import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

@@ -32,8 +32,7 @@ from validator.model.prediction import PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec
 from validator.pipeline.fleet import StoredHost
-from validator.pipeline.publisher import PublishedImage
-from validator.pipeline.run import Options, Result, Run, Runner, Status
+from validator.pipeline.run import Options, PublishedImage, Result, Run, Runner, Status
 from validator.records.store import Store
 from validator.system.package_sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease

@@ -425,7 +425,7 @@ def import_command(
 
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
-    from ..pipeline.delivered import read_line
+    from ..pipeline.bundle import read_line
     from ..pipeline.measuring import record_of_report
     from ..records.store import Store, rows_of
 

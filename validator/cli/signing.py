@@ -24,7 +24,7 @@ from ..matrix.plan import Plan
 from ..model.measurement import Unread
 from ..model.spec import NO_GPU
 from ..offline.receive import MANIFEST, read_bundle
-from ..pipeline.delivered import measure
+from ..pipeline.bundle import measure
 from ..pipeline.run import Runner
 from ..records import record_files
 from ..system.files import read_file, write_atomically
