@@ -180,7 +180,7 @@ def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
     # With a data descriptor, the writer did not know them yet.
     if found != promised and not (flags & _DESCRIPTOR and not any(found)):
         raise ZipError(f"{item.filename} has other sizes or another CRC in its local header")
-    start = item.header_offset + length + extra_length
+    start: int = item.header_offset + length + extra_length
     if start + item.compress_size > limit:
         raise ZipError(f"{item.filename} does not end before the directory")
     return start
