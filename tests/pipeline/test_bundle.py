@@ -34,7 +34,7 @@ from validator.offline.receive import receive
 from validator.pipeline import bundle
 from validator.pipeline.bundle import BundledImage, Request, own_wheel, write_bundle
 from validator.pipeline.measuring import Question
-from validator.registry.layout import in_layout, named_in_layout
+from validator.registry.client import in_layout, named_in_layout
 from validator.registry.names import image_tag
 from validator.resources import SHIPPED, shipped_matrix
 from validator.system.package_sources import PackageSources

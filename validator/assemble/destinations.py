@@ -16,7 +16,7 @@ import msgspec
 from ..errors import InputError, ValidatorError
 from ..model.spec import ImageSpec, image_reference
 from ..registry.blobs import Blobs, Known
-from ..registry.layout import NAME, blob_path
+from ..registry.client import NAME, blob_path
 from ..registry.names import Repository, identifier_of
 from ..system.files import write_atomically, writing
 from ..system.runs import temporary_directory

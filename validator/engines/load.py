@@ -25,7 +25,7 @@ from ..assemble.destinations import Destination, differs, docker_annotations, do
 from ..assemble.layers import Encoded, Write
 from ..errors import InputError, ValidatorError
 from ..model.spec import LABEL_SPEC, PROJECT
-from ..registry.layout import blob_path, in_layout
+from ..registry.client import blob_path, in_layout
 from ..system import runs
 from ..system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ..system.pools import BLOCK, Abandoned, CutError, Pipe

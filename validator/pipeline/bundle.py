@@ -218,7 +218,7 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
         listed.append(
             {
                 "mediaType": manifest.media_type, "digest": entry.digest, "size": len(raw.content),
-                "artifactType": entry.artifact_type, "annotations": dict(entry.annotations),
+                "artifactType": entry.artifact_type, "annotations": entry.annotations or {},
             }
         )  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
