@@ -23,8 +23,7 @@ from docker.models.images import Image
 
 from validator.answers.browser import ask
 from validator.assemble import host_files
-from validator.assemble.base import ImageName, decompressed, saved_image
-from validator.assemble.base_files import base_files, read_file_system
+from validator.assemble.base import ImageName, base_files, decompressed, read_file_system, saved_image
 from validator.assemble.base_finder import read_status
 from validator.assemble.install import entries
 from validator.assemble.layer_table import LayerTable

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.base import Base
-from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
+from validator.assemble.base import Base, BaseFile, BaseFiles, Interpreter
 from validator.assemble.destinations import Destination
 from validator.assemble.image import Assembled, Assembler
 from validator.assemble.layers import Encoded, Write

@@ -29,8 +29,7 @@ from ..errors import BuildError
 from ..system import processes
 from ..system.files import full_disk_named
 from ..system.runs import temporary_directory
-from .base import Base
-from .base_files import ForwardFile, Interpreter, hidden_by, parts_of
+from .base import Base, ForwardFile, Interpreter, hidden_by, parts_of
 from .install import Contents, check_no_conflict, contents_of, merged
 from .layers import Entry, LayerSource
 

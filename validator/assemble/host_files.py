@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ..errors import InputError
-from .base_files import BaseFile, BaseFiles, Interpreter
+from .base import BaseFile, BaseFiles, Interpreter
 from .configuration import HOME, USER, USER_NAME
 from .install import merged
 from .layers import Entry, InMemory, LayerSource
