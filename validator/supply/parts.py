@@ -19,7 +19,7 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from ..assemble import bootstrap
-from ..assemble.base_finder import TAG, PinnedBase, text_of
+from ..assemble.base_finder import PINNED, TAG, text_of
 from ..assemble.bootstrap import DebianLock, DebianPackage, available, lock_path, read_lock
 from ..assemble.layer_table import SharedRow
 from ..compat.compile import read_yaml
@@ -103,7 +103,7 @@ def pythons(root: Path) -> list[str]:
 def refreshed_bases(root: Path) -> dict[str, str]:
     """Return the new images/bases.yaml. Raises MissingError without the Docker Engine or the registry."""
     api = reach().quick.api
-    bases: dict[str, PinnedBase] = {}
+    bases: dict[str, str] = {}
     for python in pythons(root):
         name = TAG.format(python)
         try:
@@ -113,17 +113,15 @@ def refreshed_bases(root: Path) -> dict[str, str]:
                 f"the digest of {name} can't be read from its registry: {' '.join(str(error).split())[:200]}",
                 hint="check the engine's network and proxy settings",
             ) from error
-        base = PinnedBase.parse(f"{name}@{digest}")
-        if base is None:
+        bases[python] = f"{name}@{digest}"
+        if not PINNED.fullmatch(bases[python]):
             raise MissingError(f"the registry returned an invalid digest for {name}: {digest[:100]}")
-        bases[python] = base
     return {BASES: text_of(bases)}
 
 
 def base_versions(text: str) -> dict[str, str]:
     """Return the bases in the file with their digests, shortened to 12 digits."""
-    lines = [line.partition(": ")[2] for line in text.splitlines() if not line.startswith("#")]
-    return {base.name: base.digest[:19] for base in map(PinnedBase.parse, lines) if base}
+    return {found["name"]: found["digest"][:19] for found in PINNED.finditer(text)}
 
 
 def refreshed_layers(root: Path) -> dict[str, str]:
