@@ -74,11 +74,11 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class SourceWheel:
-    """A wheel to compile. entries: returns its installed files, open until the stack is closed."""
+    """A wheel to compile. entries: opens it, and returns its installed files."""
 
     name: str
     sha256: str
-    entries: Callable[[ExitStack], Iterable[Entry]]
+    entries: Callable[[], AbstractContextManager[Iterable[Entry]]]
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ def _compile(
 ) -> Compilation:
     """Compile wheels. wheels: by their keys."""
     with ExitStack() as stack:
-        installed = {key: tuple(wheel.entries(stack)) for key, wheel in wheels.items()}
+        installed = {key: tuple(stack.enter_context(wheel.entries())) for key, wheel in wheels.items()}
         modules = [
             (key, entry)
             for key, some in installed.items()
