@@ -18,8 +18,7 @@ from validator.assemble import base as base_module
 from validator.assemble import bootstrap
 from validator.assemble.base import Base, BaseLayer, ImageName, decompressed, registry_base, saved_image
 from validator.assemble.base_finder import BasePolicy, Bases
-from validator.assemble.destinations import OciLayout, RegistryDestination
-from validator.assemble.image import put_base
+from validator.assemble.image import OciLayout, RegistryDestination, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded
 from validator.errors import InputError, MissingError, ValidatorError

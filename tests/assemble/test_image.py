@@ -18,9 +18,16 @@ import pytest
 from validator.assemble import compile_script, layers, wheel_layers
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
-from validator.assemble.destinations import OciLayout
 from validator.assemble.host_files import parse
-from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
+from validator.assemble.image import (
+    Assembled,
+    Finding,
+    OciLayout,
+    PublishedImage,
+    assemble,
+    rebuild,
+    uncomputed,
+)
 from validator.assemble.install import Environment
 from validator.assemble.layer_table import LayerTable, Row, SharedRow, write_rows
 from validator.assemble.layers import Encoded, LayerSource, Write, layer_key

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.assemble.layers import Encoded, Write
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.registry.client import in_layout

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.signatures import Signer

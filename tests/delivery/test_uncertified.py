@@ -12,7 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.delivery.resolve import split_reference
 from validator.engines.endpoint import Reached, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError

@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.cli.planning import images_of, locks_of
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.codec import convert

@@ -21,7 +21,7 @@ import requests
 from docker.errors import DockerException
 
 from ..assemble.base import read_config
-from ..assemble.destinations import Destination, differs, docker_annotations, docker_manifest
+from ..assemble.image import Destination, differs, docker_annotations, docker_manifest
 from ..assemble.layers import Encoded, Write
 from ..errors import InputError, ValidatorError
 from ..model.spec import LABEL_SPEC, PROJECT

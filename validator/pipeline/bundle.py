@@ -27,7 +27,7 @@ import pynvml
 
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
-from ..assemble.destinations import OciLayout
+from ..assemble.image import OciLayout
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate

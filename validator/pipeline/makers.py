@@ -11,8 +11,7 @@ from ..assemble import bootstrap
 from ..assemble.base import Base
 from ..assemble.base_finder import BaseContents, BasePolicy, Bases, contents, contents_of_suite
 from ..assemble.bytecode import Runner, bubblewrap
-from ..assemble.destinations import Destination
-from ..assemble.image import Assembler, Compared, published_image, put_base, rebuild
+from ..assemble.image import Assembler, Compared, Destination, published_image, put_base, rebuild
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
 from ..assemble.wheel_layers import plan_image

@@ -11,8 +11,7 @@ import pytest
 
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bootstrap import apt_sources
-from validator.assemble.destinations import RegistryDestination, destinations
-from validator.assemble.image import Assembler, put_base
+from validator.assemble.image import Assembler, RegistryDestination, destinations, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signatures import Signer
