@@ -187,10 +187,6 @@ class LockDirectory:
         found = read(self.own, identifier)
         return read(self.shipped, identifier) if found is None and self.shipped is not None else found
 
-    def write(self, lock: Lock) -> Path:
-        """Write the lock, completely or not at all, and return its path."""
-        return write(self.own, lock)
-
 
 def write(directory: Path, lock: Lock) -> Path:
     """Write the lock, completely or not at all, and return its path."""
