@@ -220,7 +220,11 @@ def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSys
         try:
             stream = ForwardFile(open_layer())
             with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20, tarinfo=BoundedTarInfo) as archive:
-                _apply(archive, nodes)
+                own: set[str] = set()
+                while (member := archive.next()) is not None:
+                    # It keeps all entries that it has read.
+                    archive.members.clear()  # type: ignore[attr-defined]
+                    _apply(archive, member, nodes, own)
         except (tarfile.TarError, EOFError) as error:
             raise InputError(f"a layer of the base image can't be read: {error}", hint=_HINT) from error
     kept = {
@@ -305,25 +309,21 @@ def _interpreter(system: FileSystem, name: str, python: str, search: str) -> Int
     raise InputError(f"the base image {name} has {has} on its PATH; Python {python} is needed", hint=_HINT)
 
 
-def _apply(archive: tarfile.TarFile, nodes: dict[str, Node]) -> None:
-    """Apply a layer to what is below it, as the OCI image specification says."""
-    own: set[str] = set()
-    while (member := archive.next()) is not None:
-        # It keeps all entries that it has read.
-        archive.members.clear()  # type: ignore[attr-defined]
-        path = "/".join(parts_of(member.name))
-        if (hidden := hidden_by(path)) is not None:
-            _remove(nodes, hidden.rstrip("/"), own)
-            if hidden not in own:
-                nodes.pop(hidden, None)
-        elif path:
-            node = _node(archive, member, path, nodes)
-            if node.kind != "directory" and (old := nodes.get(path)) and old.kind == "directory":
-                _remove(nodes, path, own)
-            nodes[path] = node
-            own.add(path)
-            if len(nodes) > _MOST_ENTRIES:
-                raise InputError(f"the base image has more than {_MOST_ENTRIES:,} files", hint=_HINT)
+def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, nodes: dict[str, Node], own: set[str]) -> None:
+    """Apply an entry of a layer to what is below it. own: the paths of the layer itself so far."""
+    path = "/".join(parts_of(member.name))
+    if (hidden := hidden_by(path)) is not None:
+        _remove(nodes, hidden.rstrip("/"), own)
+        if hidden not in own:
+            nodes.pop(hidden, None)
+    elif path:
+        node = _node(archive, member, path, nodes)
+        if node.kind != "directory" and (old := nodes.get(path)) and old.kind == "directory":
+            _remove(nodes, path, own)
+        nodes[path] = node
+        own.add(path)
+        if len(nodes) > _MOST_ENTRIES:
+            raise InputError(f"the base image has more than {_MOST_ENTRIES:,} files", hint=_HINT)
 
 
 def hidden_by(path: str) -> str | None:
