@@ -412,9 +412,7 @@ class _WheelLayers:
                 if shared.file is None:
                     file = self._wheels.open(wheel)
                     try:
-                        # As with `uv pip install` of a lock, every package counts as one that was asked for.
-                        # So the layer of a wheel does not depend on what else an image asks for.
-                        shared.entries = install.entries(file, self._environment, requested=True)
+                        shared.entries = install.entries(file, self._environment)
                     except BaseException:
                         file.close()
                         raise
