@@ -402,26 +402,26 @@ class Bases:
     def _named(self, text: str, python: str, progress: Progress) -> Base:
         with self._guard:
             key = (text, python)
-            if key not in self._found:
-                self._found[key] = self._look_up(ImageName.parse(text), text, python, progress)
-            return self._found[key]
-
-    def _look_up(self, name: ImageName, text: str, python: str, progress: Progress) -> Base:
-        unreachable = self._unreachable
-        if unreachable is None:
-            try:
-                return registry_base(name, python, self._table)
-            except MissingError as error:
-                unreachable = error
-                # The default bases are all in one registry. It is not asked again for each of them.
-                if self._given is None and text in self._pinned.values():
-                    self._unreachable = error
-        if self._local is not None and (saved := self._local.save(text, self._directory)):
-            archive, digest = saved
+            if key in self._found:
+                return self._found[key]
+            name, unreachable = ImageName.parse(text), self._unreachable
+            if unreachable is None:
+                try:
+                    self._found[key] = registry_base(name, python, self._table)
+                    return self._found[key]
+                except MissingError as error:
+                    unreachable = error
+                    # The default bases are all in one registry. It is not asked again for each of them.
+                    if self._given is None and text in self._pinned.values():
+                        self._unreachable = error
+            saved = self._local.save(text, self._directory) if self._local is not None else None
+            if saved is None:
+                raise unreachable
             progress(f"{unreachable}; using the engine's copy of {text}")
+            archive, digest = saved
             origin = f"registry:{name.plain}" + (f"@{digest}" if digest else "")
-            return saved_image(archive, origin, name.plain, digest, python, self._table)
-        raise unreachable
+            self._found[key] = saved_image(archive, origin, name.plain, digest, python, self._table)
+            return self._found[key]
 
     def _bootstrapped(self, suite: str, python: str, packages: Sequence[str], progress: Progress) -> Base:
         origin = bootstrap.origin(suite, packages)

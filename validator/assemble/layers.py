@@ -112,13 +112,11 @@ class InMemory:
     def size(self) -> int:
         return len(self.data)
 
+    stored_size = size
+
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
-
-    @property
-    def stored_size(self) -> int:
-        return len(self.data)
 
     def chunks(self) -> Iterator[bytes]:
         yield from (self.data[at : at + (1 << 20)] for at in range(0, len(self.data), 1 << 20))

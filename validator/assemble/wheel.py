@@ -50,24 +50,24 @@ _AHEAD = 32 << 10
 ReadAt = Callable[[int, int], bytes]
 
 
-class ZipError(Exception):
-    """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
+class FormatError(Exception):
+    """A wheel is broken, ambiguous or uses something that no wheel needs. The text says what."""
 
 
 def read_directory(handle: int, read_at: ReadAt, size: int) -> list[tuple[ZipInfo, int]]:
     """Return the files and directories of an archive, each with the offset of its compressed data.
 
     They are in the order of the directory. Local headers agree with it, nothing overlaps and nothing comes
-    before the first one. handle, read_at, size: of the archive. Raises ZipError.
+    before the first one. handle, read_at, size: of the archive. Raises FormatError.
     """
     start, count = _find(read_at, size)
     try:
         with open(handle, "rb", closefd=False) as stream, ZipFile(stream) as archive:
             items = archive.infolist()
     except (BadZipFile, NotImplementedError, ValueError, struct.error) as error:
-        raise ZipError(f"its directory is broken: {error}") from None
+        raise FormatError(f"its directory is broken: {error}") from None
     if len(items) != count:
-        raise ZipError(f"its directory has {len(items)} files, but its end record says {count}")
+        raise FormatError(f"its directory has {len(items)} files, but its end record says {count}")
     read_local = _read_ahead(read_at, start)
     starts: dict[int, int] = {}
     taken = 0
@@ -75,9 +75,9 @@ def read_directory(handle: int, read_at: ReadAt, size: int) -> list[tuple[ZipInf
         item = items[number]
         _check(item)
         if item.header_offset < taken:
-            raise ZipError(f"{item.filename} overlaps another file of the archive")
+            raise FormatError(f"{item.filename} overlaps another file of the archive")
         if taken == 0 and item.header_offset:
-            raise ZipError("there are bytes before the first file of the archive")
+            raise FormatError("there are bytes before the first file of the archive")
         starts[number] = _located(read_local, item, start)
         taken = starts[number] + item.compress_size
     return [(item, starts[number]) for number, item in enumerate(items)]
@@ -100,60 +100,60 @@ def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
 def _find(read_at: ReadAt, size: int) -> tuple[int, int]:
     """Return where the central directory starts, and how many entries it has."""
     if size < _END.size:
-        raise ZipError("it is not a ZIP archive")
+        raise FormatError("it is not a ZIP archive")
     position = end = size - _END.size
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(
         read_at(position, _END.size)
     )
     if signature != b"PK\5\6" or comment:
-        raise ZipError("it is not a ZIP archive, or there are bytes after its directory")
+        raise FormatError("it is not a ZIP archive, or there are bytes after its directory")
     locator = b""
     if position >= _END64_LOCATOR.size:
         locator = read_at(position - _END64_LOCATOR.size, _END64_LOCATOR.size)
     if locator.startswith(b"PK\6\7"):
         _, _, end, disks = _END64_LOCATOR.unpack(locator)
         if disks != 1 or end + _END64.size != position - _END64_LOCATOR.size:
-            raise ZipError("its ZIP64 record is not where it must be")
+            raise FormatError("its ZIP64 record is not where it must be")
         signature, rest, _, _, disk64, first64, *large = _END64.unpack(read_at(end, _END64.size))
         if signature != b"PK\6\6" or rest != _END64.size - 12 or disk64 or first64:
-            raise ZipError("its ZIP64 record is broken")
+            raise FormatError("its ZIP64 record is broken")
         small = (here, count, length, start)
         limits = (_SATURATED_16, _SATURATED_16, _SATURATED_32, _SATURATED_32)
         if any(few not in (limit, many) for few, limit, many in zip(small, limits, large, strict=True)):
-            raise ZipError("its two end records disagree")
+            raise FormatError("its two end records disagree")
         here, count, length, start = large
     if disk or first_disk or here != count:
-        raise ZipError("it has several parts")
+        raise FormatError("it has several parts")
     if start + length != end:
-        raise ZipError("its directory is not where its end record says")
+        raise FormatError("its directory is not where its end record says")
     if length > _LARGEST_DIRECTORY:
-        raise ZipError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
+        raise FormatError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
     return start, count
 
 
 def _check(item: ZipInfo) -> None:
     name, flags, method = item.filename, item.flag_bits, item.compress_type
     if not (flags & _UTF8 or name.isascii()):
-        raise ZipError(f"the name {name!r} is not ASCII, and isn't marked as UTF-8")
+        raise FormatError(f"the name {name!r} is not ASCII, and isn't marked as UTF-8")
     if not name or name != item.orig_filename or item.volume:
-        raise ZipError(f"the entry of {name} in its directory is broken")
+        raise FormatError(f"the entry of {name} in its directory is broken")
     if _SATURATED_32 in (item.file_size, item.compress_size, item.header_offset):
-        raise ZipError(f"the sizes of {name} are missing")
+        raise FormatError(f"the sizes of {name} are missing")
     if flags & _ENCRYPTED:
-        raise ZipError(f"{name} is encrypted")
+        raise FormatError(f"{name} is encrypted")
     if flags & ~(_OPTIONS | _DESCRIPTOR | _UTF8):
-        raise ZipError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
+        raise FormatError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
     if method not in (ZIP_STORED, *_DECOMPRESSORS):
-        raise ZipError(f"{name} is compressed by method {method}, which wheels don't use")
+        raise FormatError(f"{name} is compressed by method {method}, which wheels don't use")
     if method == ZIP_STORED and item.file_size != item.compress_size:
-        raise ZipError(f"{name} is not compressed, but has two different sizes")
+        raise FormatError(f"{name} is not compressed, but has two different sizes")
     kind = stat.S_IFMT(item.external_attr >> 16)
     if kind == stat.S_IFLNK:
-        raise ZipError(f"{name} is a symbolic link")
+        raise FormatError(f"{name} is a symbolic link")
     if kind not in (0, stat.S_IFDIR if item.is_dir() else stat.S_IFREG):
-        raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
+        raise FormatError(f"{name} is neither a regular file nor a directory, or its name does not match")
     if item.is_dir() and item.file_size:
-        raise ZipError(f"the directory {name} has content")
+        raise FormatError(f"the directory {name} has content")
 
 
 def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
@@ -161,17 +161,17 @@ def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
     name = item.filename.encode()
     length = _LOCAL.size + len(name)
     if item.header_offset + length > limit:
-        raise ZipError(f"{item.filename} lies outside the archive")
+        raise FormatError(f"{item.filename} lies outside the archive")
     local = read_at(item.header_offset, length)
     signature, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length = (
         _LOCAL.unpack_from(local)
     )
     if signature != b"PK\3\4":
-        raise ZipError(f"{item.filename} is not where the directory says")
+        raise FormatError(f"{item.filename} is not where the directory says")
     if name_length != len(name) or local[_LOCAL.size :] != name:
-        raise ZipError(f"{item.filename} has another name in its local header")
+        raise FormatError(f"{item.filename} has another name in its local header")
     if method != item.compress_type or (flags ^ item.flag_bits) & (_ENCRYPTED | _DESCRIPTOR):
-        raise ZipError(f"{item.filename} is stored in another way than the directory says")
+        raise FormatError(f"{item.filename} is stored in another way than the directory says")
     if _SATURATED_32 in (compressed, size):
         extra = read_at(item.header_offset + length, extra_length)
         if _ZIP64_EXTRA.pack(1, 16, item.file_size, item.compress_size) in extra:
@@ -179,10 +179,10 @@ def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
     found, promised = (crc32, compressed, size), (item.CRC, item.compress_size, item.file_size)
     # With a data descriptor, the writer did not know them yet.
     if found != promised and not (flags & _DESCRIPTOR and not any(found)):
-        raise ZipError(f"{item.filename} has other sizes or another CRC in its local header")
+        raise FormatError(f"{item.filename} has other sizes or another CRC in its local header")
     start: int = item.header_offset + length + extra_length
     if start + item.compress_size > limit:
-        raise ZipError(f"{item.filename} does not end before the directory")
+        raise FormatError(f"{item.filename} does not end before the directory")
     return start
 
 
@@ -196,10 +196,6 @@ _ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
 _LONGEST_NUMBER = 20
 
 
-class RecordError(Exception):
-    """RECORD is broken. The text says how."""
-
-
 class RecordRow(NamedTuple):
     """The entry of one file in RECORD. digest: in hexadecimal. size: in bytes."""
 
@@ -209,24 +205,24 @@ class RecordRow(NamedTuple):
 
 
 def parse_record(content: bytes) -> dict[str, RecordRow]:
-    """Return the rows by path. Raises RecordError."""
+    """Return the rows by path. Raises FormatError."""
     rows: dict[str, RecordRow] = {}
     try:
         table = list(csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise RecordError(f"RECORD can't be read: {error}") from None
+        raise FormatError(f"RECORD can't be read: {error}") from None
     for fields in table:
         if not fields:
             continue
         if len(fields) != 3:
-            raise RecordError(
+            raise FormatError(
                 f"a row of RECORD has {len(fields)} columns instead of 3: {','.join(fields)[:200]}"
             )
         path, described, size = fields
         if path in rows:
-            raise RecordError(f"RECORD lists {path} twice")
+            raise FormatError(f"RECORD lists {path} twice")
         if size and not (size.isascii() and size.isdigit() and len(size) <= _LONGEST_NUMBER):
-            raise RecordError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
+            raise FormatError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
         algorithm, _, encoded = described.partition("=")
         if algorithm not in _ALGORITHMS:
             rows[path] = RecordRow(size=int(size) if size else None)
@@ -236,7 +232,7 @@ def parse_record(content: bytes) -> dict[str, RecordRow]:
         except ValueError:
             digest = b""
         if len(digest) != _ALGORITHMS[algorithm]:
-            raise RecordError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
+            raise FormatError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
         rows[path] = RecordRow(algorithm, digest.hex(), int(size) if size else None)
     return rows
 
@@ -393,6 +389,9 @@ class InstallableWheel:
                 hashed = pool.submit(self._check_hash)
                 try:
                     self.members, self.info = self._open()
+                except FormatError as error:
+                    hashed.result()
+                    raise self.refused(str(error)) from None
                 except Exception:
                     # If this is not the file that the lock names, say so instead.
                     hashed.result()
@@ -478,8 +477,6 @@ class InstallableWheel:
     def _open(self) -> tuple[dict[str, Member], str]:
         try:
             items = read_directory(self._handle, self.read_at, self._identity[2])
-        except ZipError as error:
-            raise self.refused(str(error)) from None
         except OSError as error:
             raise self._unreadable(error) from None
         self._check_paths([item for item, _ in items])
@@ -487,21 +484,18 @@ class InstallableWheel:
         info = self._info_directory(files)
         name = f"{info}/RECORD"
         if name not in files:
-            raise self.refused("it has no RECORD")
+            raise FormatError("it has no RECORD")
         no_hash = RecordRow()
-        try:
-            rows = parse_record(Member(self, *files[name], no_hash).content())
-        except RecordError as error:
-            raise self.refused(str(error)) from None
+        rows = parse_record(Member(self, *files[name], no_hash).content())
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:
                 continue
             if path not in files:
-                raise self.refused(f"RECORD lists {path}, which is not in it")
+                raise FormatError(f"RECORD lists {path}, which is not in it")
             size = files[path][0].file_size
             if row.size is not None and row.size != size:
-                raise self.refused(f"{path} has {size} bytes, but {row.size} in RECORD")
+                raise FormatError(f"{path} has {size} bytes, but {row.size} in RECORD")
         members = {
             path: Member(self, item, start, no_hash if path in unsigned else rows.get(path, no_hash))
             for path, (item, start) in files.items()
@@ -514,19 +508,19 @@ class InstallableWheel:
         for item in items:
             path = item.filename.removesuffix("/")
             if problem := path_problem(path):
-                raise self.refused(f"the path {item.filename!r} {problem}")
+                raise FormatError(f"the path {item.filename!r} {problem}")
             if path in seen:
-                raise self.refused(f"it contains {path} twice")
+                raise FormatError(f"it contains {path} twice")
             seen.add(path)
             if not item.is_dir():
                 files.add(path)
         if both := directories_of(seen) & files:
-            raise self.refused(f"{min(both)} is a file and a directory in it")
+            raise FormatError(f"{min(both)} is a file and a directory in it")
 
     def _info_directory(self, files: Iterable[str]) -> str:
         found = {top for path in files if (top := path.split("/", 1)[0]).endswith(".dist-info")}
         if len(found) != 1:
-            raise self.refused(f"it has {len(found)} directories that end in .dist-info instead of one")
+            raise FormatError(f"it has {len(found)} directories that end in .dist-info instead of one")
         info = found.pop()
         name, _, version = info.removesuffix(".dist-info").partition("-")
         try:
@@ -534,7 +528,7 @@ class InstallableWheel:
         except ValueError:
             is_right = False
         if canonicalize_name(name) != self.wheel.name or not is_right:
-            raise self.refused(f"its content is {info.removesuffix('.dist-info')}, not {self.wheel}")
+            raise FormatError(f"its content is {info.removesuffix('.dist-info')}, not {self.wheel}")
         return info
 
 
