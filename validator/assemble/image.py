@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import cache, partial
+from functools import cache
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -290,23 +290,23 @@ def assemble(
     total = sum(source.size for source in missing)
     word = "layer" if len(missing) == 1 else "layers"
     work.meter = Meter(f"making {len(missing)} {word}", total or None, progress)
-    tasks: list[tuple[int, Callable[[], ImageLayer]]] = [
-        *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
-        *((source.size, partial(work.layer, source)) for source in plan.layers),
-    ]
-    # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
-    # before them: its size is not known, and other processes do most of its work.
-    order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
+
+    def rank(number: int) -> float:
+        # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
+        # before them: its size is not known, and other processes do most of its work.
+        layer = known[number]
+        return -(layer.size if isinstance(layer, LayerSource) and layer.size else math.inf)
 
     def make(number: int) -> ImageLayer:
-        layer = tasks[number][1]()
+        layer = work.layer(known[number], plan.base.name)
         sizes[number] = layer.encoded.size
         accept(sum(sizes), False)
         return layer
 
+    order = sorted(range(len(known)), key=rank)
     with work.meter:
         made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
-    layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
+    layers = (*(made[number] for number in range(len(known))), work.layer(plan.last()))
     steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers), True)
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
@@ -323,7 +323,7 @@ def assemble(
 def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
     work = _Work(destination, table)
-    layers = [work.base_layer(layer, base.name) for layer in base.layers]
+    layers = [work.layer(layer, base.name) for layer in base.layers]
     steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     config = work.config(config_document(base.settings, steps, None))
     return destination.finish(_manifest(config, layers), MANIFEST_TYPE)
@@ -347,15 +347,6 @@ class _Work:
         self._found: set[str] = set()
         self.meter = Meter("making layers", None, lambda _: None)
 
-    def base_layer(self, layer: BaseLayer, name: str) -> ImageLayer:
-        blob = layer.blob
-        if blob is None:
-            return self._made(f"base {name}", self._key(layer), layer.compress)
-        is_new = self._copy(blob, layer.read)
-        # It is part of the base with that digest, so nothing else can be expected of it.
-        self._table.add_content(layer.diff_id)
-        return ImageLayer(f"base {name}", blob, is_new)
-
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
         """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
         if isinstance(layer, BaseLayer) and layer.blob is not None:
@@ -367,32 +358,33 @@ class _Work:
         row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 
-    def layer(self, source: LayerSource) -> ImageLayer:
-        row = self._table.row(self._key(source))
-        # A diff_id in a shared row is only somebody else's claim, so don't rely on it.
-        diff_id = row.encoded.diff_id if row is not None and row.made_here else None
-
-        def make(write: Write) -> Encoded:
-            return encoding.encode(source.entries(), write, diff_id)
-
-        return self._made(source.name, self._key(source), make, source.size)
-
-    def _key(self, layer: BaseLayer | LayerSource) -> str:
+    def layer(self, layer: BaseLayer | LayerSource, base: str = "") -> ImageLayer:
+        """Put a layer there, making it unless it is there. base: the name of a layer's base."""
         if isinstance(layer, LayerSource):
-            return layer_key(encoding.RECIPE, layer.made_from)
-        return layer_key(compression(), [layer.diff_id])
-
-    def _made(self, name: str, key: str, make: Callable[[Write], Encoded], size: int = 0) -> ImageLayer:
+            name, size = layer.name, layer.size
+        else:
+            name, size = f"base {base}", 0
+        if isinstance(layer, BaseLayer) and layer.blob is not None:
+            is_new = self._copy(layer.blob, layer.read)
+            # It is part of the base with that digest, so nothing else can be expected of it.
+            self._table.add_content(layer.diff_id)
+            return ImageLayer(name, layer.blob, is_new)
+        key = self._key(layer)
         row = self._table.row(key)
         if row is not None and self._has(row.encoded):
             return ImageLayer(name, row.encoded, is_new=False)
+        # A diff_id in a shared row is only somebody else's claim, so don't rely on it.
+        diff_id = row.diff_id if row is not None and row.made_here else None
 
         def encode(write: Write) -> Encoded:
             def write_counted(data: bytes) -> None:
                 write(data)
                 count(len(data))
 
-            encoded = make(write_counted)
+            if isinstance(layer, LayerSource):
+                encoded = encoding.encode(layer.entries(), write_counted, diff_id)
+            else:
+                encoded = layer.compress(write_counted)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
             # Before the destination keeps the layer: if this is killed then, the next run finds it, and does
@@ -403,6 +395,11 @@ class _Work:
         with self.meter.part(name, size) as count:
             encoded = self._destination.receive(encode, row.encoded if row else None)
         return ImageLayer(name, encoded, is_new=True)
+
+    def _key(self, layer: BaseLayer | LayerSource) -> str:
+        if isinstance(layer, LayerSource):
+            return layer_key(encoding.RECIPE, layer.made_from)
+        return layer_key(compression(), [layer.diff_id])
 
     def _has(self, blob: Encoded) -> bool:
         if blob.digest in self._found:
