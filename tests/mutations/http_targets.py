@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from validator.assemble.base import read_config
-from validator.assemble.wheel import RecordError, parse_record
+from validator.assemble.wheel import FormatError, parse_record
 from validator.compat.inspect import InvalidWheelName, wheel_name
 from validator.errors import ValidatorError
 from validator.locks.index import _parsed, _wheel
@@ -184,7 +184,7 @@ def record_seeds() -> list[bytes]:
 
 
 def read_record(data: bytes, _: Path) -> None:
-    with suppress(RecordError):
+    with suppress(FormatError):
         parse_record(data)
 
 

@@ -154,7 +154,6 @@ def byte_code(
 def _compile(
     name: str, python: Interpreter, wheels: Mapping[str, SourceWheel], runner: Runner
 ) -> Compilation:
-    """Compile wheels. wheels: by their keys."""
     with ExitStack() as stack:
         installed = {key: tuple(stack.enter_context(wheel.entries())) for key, wheel in wheels.items()}
         modules = [

@@ -177,7 +177,9 @@ class OciLayout:
         }
         path = self._directory / "index.json"
         with self._alone():
-            entries = [*(entry for entry in self._listed(path) if _tag(entry) != self._tag), descriptor]
+            listed = self._listed(path)
+            others = [one for one in listed if (one.get("annotations") or {}).get(NAME) != self._tag]
+            entries = [*others, descriptor]
             index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
             write_atomically(path, msgspec.json.encode(index))
             older = []
@@ -228,10 +230,6 @@ def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
     document = msgspec.json.decode(manifest)
     paths = [blob_path(blob["digest"]) for blob in (document["config"], *document["layers"])]
     return {"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}
-
-
-def _tag(entry: dict[str, Any]) -> object:
-    return (entry.get("annotations") or {}).get(NAME)
 
 
 # Assemble an image: put its layers, its configuration and its manifest at their destination.
