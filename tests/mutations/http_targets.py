@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -199,5 +200,5 @@ def apt_seeds() -> list[bytes]:
 def read_apt(data: bytes, _: Path) -> None:
     text = data.decode("utf-8", "replace")
     for match in parts._URI.finditer(text):
-        parts._name_and_version(match), int(match["size"])
+        unquote(match["file"]).partition("_"), int(match["size"])
     parts._source_versions(text)
