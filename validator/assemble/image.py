@@ -104,9 +104,15 @@ class RegistryDestination:
         return self._blobs.has(blob.digest, blob.size)
 
     def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
-        expected = Known(known.digest, known.size) if known else None
-        # After a failure, it is called again.
-        return self._blobs.send(encode, lambda encoded: encoded.digest, expected)
+        made: list[Encoded] = []
+
+        def produce(write: Write) -> str:
+            # After a failure, it is called again.
+            made.append(encode(write))
+            return made[-1].digest
+
+        self._blobs.send(produce, Known(known.digest, known.size) if known else None)
+        return made[-1]
 
     def finish(self, manifest: bytes, media_type: str) -> str:
         return self._blobs.send_manifest(manifest, media_type, self._tag)

@@ -22,7 +22,7 @@ from ..errors import InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
 from ..system.files import open_file, read_file
-from .blobs import Blobs, Known
+from .blobs import Blobs, Known, Write
 from .names import Repository, identifier_of, is_digest, is_tag
 from .session import Document, Session
 
@@ -325,8 +325,13 @@ class Registry:
 
     def _send(self, content: bytes) -> None:
         known = Known(_digest(content), len(content))
+
+        def produce(write: Write) -> str:
+            write(content)
+            return known.digest
+
         if not self._writing.has(known.digest, known.size):
-            self._writing.send(lambda write: write(content), lambda _: known.digest, known)
+            self._writing.send(produce, known)
 
     def _add_to_fallback(self, digest: str, entry: Mapping[str, Any], what: str) -> None:
         """Add an artifact to the list under the tag that stands for the referrers API."""
