@@ -11,6 +11,7 @@ import shlex
 import socket
 import sqlite3
 from collections.abc import Callable
+from email import message_from_bytes
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -188,7 +189,7 @@ def read_wheel(data: bytes, place: Path) -> None:
 
 def read_metadata(data: bytes, place: Path) -> None:
     """Read a text as the metadata of a wheel, its entry points, and what its build says."""
-    license_of(data)
+    license_of(message_from_bytes(data))
     files = with_metadata({"example-1.0.dist-info/entry_points.txt": data})
     tensorflow = {**MEMBERS, "tensorflow-2.99.1.dist-info/METADATA": data}
     each(

@@ -105,7 +105,7 @@ def test_a_base_of_a_registry_gets_packages(
         making, trust = replace(maker, bases=bases), trusting(keys[1])
         registry = Registry(place)
         publisher = Publisher(
-            making, destinations(place, making.base_repository), registry, trust, signer=keys[0]
+            making, destinations(place, making.bases.repository), registry, trust, signer=keys[0]
         )
         published = publisher.push(spec, lock, lines.append)
         assert not [line for line in lines if "not signed" in line]
