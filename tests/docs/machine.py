@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 from validator.assemble.base_finder import contents
-from validator.assemble.destinations import Destination
-from validator.assemble.image import Assembled, Compared, Finding
+from validator.assemble.image import Assembled, Compared, Destination, Finding
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage

@@ -444,7 +444,7 @@ _bundle_option = option(
 
 def open_bundle(directory: Path) -> Registry:
     """Return the images and certificates of a received bundle. Raises InputError if it is none."""
-    from ..registry.layout import in_layout
+    from ..registry.client import in_layout
 
     missing = [name for name in ("bundle.json", "images") if not (directory / name).exists()]
     if missing:

@@ -18,8 +18,7 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from ..assemble.destinations import OciLayout
-from ..assemble.image import Assembler
+from ..assemble.image import Assembler, OciLayout
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
@@ -56,7 +55,7 @@ class LayoutEngine:
         return "none: images are made but not run"
 
     def provides(self, python: str) -> str | None:
-        return self._maker.provides(python)
+        return self._maker.bases.provides(python)
 
     def host_facts(self) -> dict[str, Any]:
         return local_host_facts()

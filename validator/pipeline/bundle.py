@@ -28,7 +28,7 @@ import pynvml
 
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
-from ..assemble.destinations import OciLayout
+from ..assemble.image import OciLayout
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate
@@ -242,7 +242,7 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
         listed.append(
             {
                 "mediaType": manifest.media_type, "digest": entry.digest, "size": len(raw.content),
-                "artifactType": entry.artifact_type, "annotations": dict(entry.annotations),
+                "artifactType": entry.artifact_type, "annotations": entry.annotations or {},
             }
         )  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
