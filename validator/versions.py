@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
 from ._vendor.packaging.version import Version as _Version
@@ -48,18 +48,17 @@ _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
 _CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
 
 
-@functools.total_ordering
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, order=True)
 class DriverRelease:
     """An NVIDIA driver release, such as `535.183.01`, or a whole branch, such as `535`.
 
-    `point` is empty when only the branch is known. A bare branch stands for its newest release, so it is
-    greater than every point release of the branch.
+    A bare branch stands for its newest release, so it is greater than every point release of the branch:
+    `point` is then infinite.
     """
 
     branch: int
-    point: tuple[int, ...] = ()
-    text: str = ""
+    point: tuple[float, ...] = (math.inf,)
+    text: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, text: str) -> DriverRelease:
@@ -67,8 +66,8 @@ class DriverRelease:
         match = _DRIVER.match(text.strip())
         if not match:
             raise ValueError(f'"{text}" is not a driver release (expected something like 535.183.01 or 535)')
-        branch, *point = (group for group in match.groups() if group is not None)
-        return cls(int(branch), tuple(int(part) for part in point), text.strip().lstrip("Rr"))
+        branch, *point = (int(group) for group in match.groups() if group is not None)
+        return cls(branch, tuple(point) or (math.inf,), text.strip().lstrip("Rr"))
 
     @classmethod
     def or_none(cls, text: str | None) -> DriverRelease | None:
@@ -81,22 +80,10 @@ class DriverRelease:
     @property
     def is_branch(self) -> bool:
         """True when only the branch is known."""
-        return not self.point
-
-    def _key(self) -> tuple[float, ...]:
-        return (self.branch, *(self.point or (math.inf,)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DriverRelease) and self._key() == other._key()
-
-    def __lt__(self, other: DriverRelease) -> bool:
-        return self._key() < other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
+        return self.point == (math.inf,)
 
     def __str__(self) -> str:
-        return self.text or ".".join(str(part) for part in (self.branch, *self.point))
+        return self.text or ".".join(map(str, (self.branch, *(() if self.is_branch else self.point))))
 
 
 @dataclass(frozen=True, order=True)
@@ -199,7 +186,7 @@ def version_or_oldest(text: str | None) -> Version:
 def driver_comparer(wanted: str) -> Comparer:
     """Compare drivers: `535` is every 535.x. A found branch is its newest release. Raises ValueError."""
     release = DriverRelease.parse(wanted)
-    target = (release.branch, *release.point)
+    target = (release.branch, *(() if release.is_branch else release.point))
 
     def compare(found: str) -> int:
         release = DriverRelease.parse(found)
