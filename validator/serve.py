@@ -24,13 +24,11 @@ import json
 import os
 import socket
 import socketserver
-import stat
 import threading
 import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -119,7 +117,7 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 64
 
     def __init__(self, directory: Path, events: Events, host: str, port: int) -> None:
-        self.directory = -1
+        self.directory = directory.resolve()
         self.events = events
         self.listeners = threading.BoundedSemaphore(_LISTENERS)
         #: The open connections by the address of the client.
@@ -138,7 +136,6 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
             super().__init__((str(found[4][0]), int(found[4][1])), _Handler)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
-        self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
     def url(self) -> str:
@@ -154,9 +151,6 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def server_close(self) -> None:
         self.events.close()
         super().server_close()
-        if self.directory >= 0:
-            os.close(self.directory)
-            self.directory = -1
 
     def accepts(self, host: str | None) -> bool:
         """Return whether a `Host` names this server: an address, localhost, or its own --host."""
@@ -232,21 +226,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         )
 
     def _send_file(self) -> None:
-        found = find(self.server.directory, self.path)
-        if found is None:
+        stream = find(self.server.directory, self.path)
+        if stream is None:
             self._refuse(HTTPStatus.NOT_FOUND, "There is no such file.")
             return
-        with found.stream:
-            if found.tag in (self.headers.get("If-None-Match") or ""):
-                self._begin(HTTPStatus.NOT_MODIFIED, ETag=found.tag)
+        with stream:
+            facts, kind = os.fstat(stream.fileno()), TYPES.get(Path(stream.name).suffix, _OTHER)
+            # The tag changes when the content does.
+            tag = f'"{facts.st_mtime_ns:x}-{facts.st_ino:x}-{facts.st_size:x}"'
+            if tag in (self.headers.get("If-None-Match") or ""):
+                self._begin(HTTPStatus.NOT_MODIFIED, ETag=tag)
                 return
-            size = str(found.size)
-            self._begin(
-                HTTPStatus.OK, **{"Content-Type": found.kind, "Content-Length": size, "ETag": found.tag}
-            )
+            size = str(facts.st_size)
+            self._begin(HTTPStatus.OK, **{"Content-Type": kind, "Content-Length": size, "ETag": tag})
             if self.command == "GET":
-                ends = time.monotonic() + _PATIENCE_S + found.size / _SLOWEST
-                while part := found.stream.read(1 << 16):
+                ends = time.monotonic() + _PATIENCE_S + facts.st_size / _SLOWEST
+                while part := stream.read(1 << 16):
                     self.connection.settimeout(max(ends - time.monotonic(), 0.001))
                     self.wfile.write(part)
 
@@ -318,9 +313,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
     )
 
 
-# Find and open the files of a directory by the paths of requests, and nothing outside of it.
-
-
 #: The file that a request for the directory itself gets.
 ENTRY = "index.html"
 #: The media types of a page's files. Browsers refuse scripts, modules and WebAssembly of another type.
@@ -337,60 +329,24 @@ TYPES = {
     ".zip": "application/zip",
 }
 _OTHER = "application/octet-stream"
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class Found:
-    """An open file. tag: changes when its content does. The caller closes the stream."""
+def find(directory: Path, target: str) -> BinaryIO | None:
+    """Open the file that a request names; None if it is hidden, not there or behind a symbolic link.
 
-    stream: BinaryIO
-    size: int
-    kind: str
-    tag: str
-
-
-def find(directory: int, target: str) -> Found | None:
-    """Open the file that a request names; None if there is none.
-
-    directory: the open directory. target: the path of the request, perhaps with a query. No symbolic link is
-    followed, and no hidden file is found.
+    directory: without symbolic links in its path. target: the path of the request, perhaps with a query.
     """
-    parts = _parts(target)
-    if parts is None:
-        return None
-    handle = os.dup(directory)
+    wanted = urllib.parse.unquote(target.partition("?")[0].partition("#")[0])
+    name = ENTRY if wanted == "/" else wanted[1:]
     try:
-        for number, part in enumerate(parts):
-            last = number == len(parts) - 1
-            below = os.open(part, _FLAGS | (0 if last else os.O_DIRECTORY), dir_fd=handle)
-            os.close(handle)
-            handle = below
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            return None
-        stream = open(os.dup(handle), "rb")  # noqa: SIM115
-    except (OSError, ValueError):
+        file = (directory / name).resolve(strict=True)
+        inside = file.relative_to(directory)
+        # Anything else than the plain name led through `..`, `//` or a link.
+        is_plain = wanted.startswith("/") and str(inside) == name
+        hidden = any(part.startswith(".") for part in inside.parts)
+        return file.open("rb") if is_plain and not hidden and file.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # a loop of links is a RuntimeError
         return None
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    kind = TYPES.get(os.path.splitext(parts[-1])[1], _OTHER)
-    return Found(stream, facts.st_size, kind, f'"{facts.st_mtime_ns:x}-{facts.st_ino:x}-{facts.st_size:x}"')
-
-
-def _parts(target: str) -> list[str] | None:
-    """Return the names in a path, or None for a path that a page's file can't have."""
-    path = target.partition("?")[0].partition("#")[0]
-    if not path.startswith("/"):
-        return None
-    names = path[1:].split("/") if path != "/" else [ENTRY]
-    try:
-        parts = [urllib.parse.unquote(name, errors="strict") for name in names]
-    except UnicodeDecodeError:
-        return None
-    wrong = any(not part or part.startswith(".") or set(part) & {"/", "\\", "\0"} for part in parts)
-    return None if wrong else parts
 
 
 # Notice new records and the progress of runs, and tell the open pages.
