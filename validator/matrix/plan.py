@@ -62,24 +62,28 @@ def expand(
     selectors = (*chosen.select, *select)
     images = [image for image in matrix.images if _holds(selectors, Scope.IMAGE, image)]
     hosts = [host for host in matrix.hosts if _holds(selectors, Scope.HOST, host)]
-    exclusions = _Exclusions(matrix.exclusions, hosts)
     pythons = {image.python for image in images}
     if chosen.first_available:
-        images = _first_available(images, chosen.first_available, available, exclusions)
+        images = _first_available(images, chosen.first_available, available, matrix.exclusions)
+    left_out = [
+        (exclusion, [host.identifier for host in hosts if _holds(exclusion.select, Scope.HOST, host)])
+        for exclusion in matrix.exclusions
+    ]
     cells: list[Cell] = []
     excluded: list[ExcludedCell] = []
     for image in images:
-        gpu = image.variant.has_cuda
-        reasons = exclusions.by_host(image)
+        # The first exclusion in the file gives the reason.
+        reasons: dict[str, Exclusion] = {}
+        for exclusion, excluding in left_out:
+            if _holds(exclusion.select, Scope.IMAGE, image):
+                reasons = dict.fromkeys(excluding, exclusion) | reasons
         for host in hosts:
-            if host.has_gpu is not gpu:
-                continue
-            cell = Cell(image, host)
-            exclusion = reasons.get(host.identifier)
-            if exclusion is None:
-                cells.append(cell)
-            else:
-                excluded.append(ExcludedCell(cell, exclusion.reason, exclusion.link))
+            if host.has_gpu is image.variant.has_cuda:
+                cell = Cell(image, host)
+                if why := reasons.get(host.identifier):
+                    excluded.append(ExcludedCell(cell, why.reason, why.link))
+                else:
+                    cells.append(cell)
     predicted = tuple(selector for selector in selectors if selector.scope is Scope.PREDICTION)
     left = pythons - {image.python for image in images}
     instead = tuple(python for python in chosen.first_available if python in left)
@@ -95,38 +99,17 @@ def find_profile(matrix: Matrix, name: str | None) -> Profile:
     return matrix.profiles[name]
 
 
-class _Exclusions:
-    """Looks up the host classes that are excluded for an image, with the first exclusion in the file."""
-
-    def __init__(self, exclusions: Sequence[Exclusion], hosts: Sequence[HostClass]) -> None:
-        self.rows = [
-            (exclusion, [host.identifier for host in hosts if _holds(exclusion.select, Scope.HOST, host)])
-            for exclusion in exclusions
-        ]
-
-    def by_host(self, image: ImageSpec) -> dict[str, Exclusion]:
-        """Return the exclusion of each excluded host class, by identifier."""
-        found: dict[str, Exclusion] = {}
-        for exclusion, hosts in self.rows:
-            if _holds(exclusion.select, Scope.IMAGE, image):
-                for host in hosts:
-                    found.setdefault(host, exclusion)
-        return found
-
-    def excludes_image(self, image: ImageSpec) -> bool:
-        """Return True when the image is excluded on every host."""
-        return any(
-            all(selector.scope is Scope.IMAGE for selector in exclusion.select)
-            and _holds(exclusion.select, Scope.IMAGE, image)
-            for exclusion, _ in self.rows
-        )
+def _excludes(exclusion: Exclusion, image: ImageSpec) -> bool:
+    """Return True when the image is excluded on every host."""
+    everywhere = all(selector.scope is Scope.IMAGE for selector in exclusion.select)
+    return everywhere and _holds(exclusion.select, Scope.IMAGE, image)
 
 
 def _first_available(
     images: Sequence[ImageSpec],
     preferred: Sequence[str],
     available: Available | None,
-    exclusions: _Exclusions,
+    exclusions: Sequence[Exclusion],
 ) -> list[ImageSpec]:
     """Among images that differ only in their Python, keep the one with the first Python that is available."""
     groups: dict[ImageSpec, list[ImageSpec]] = {}
@@ -137,7 +120,7 @@ def _first_available(
     for group in groups.values():
         by_python = {image.python: image for image in group}
         ranked = [by_python[python] for python in preferred if python in by_python]
-        wanted = [image for image in ranked if not exclusions.excludes_image(image)] or ranked
+        wanted = [image for image in ranked if not any(_excludes(one, image) for one in exclusions)] or ranked
         # Look it up only when needed, because an engine may have to ask a registry or start an interpreter.
         provided = (image for image in wanted if available is None or available(image.python) is not None)
         chosen.append(next(provided, wanted[0]))
