@@ -1,7 +1,6 @@
 """Judge software on a host: apply every rule whose facts are known, and say which facts are missing.
 
-Rules look at few facts (release, CUDA, cuDNN, driver, GPU), so each rule caches its answers, and so do the
-judgements about the software and about the host. For a cell, the answers only have to be sorted.
+Each rule looks at few facts and caches its answers, as do the judgements about the software and the host.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from . import evidence, facts, kernels, known_issues
 from .evidence import Versions
 from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
 from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age, releases
-
-# Judge software by itself: the versions that matter, and the reasons that don't depend on the machine.
 
 
 # Compared by identity, which is fast: equal descriptions of the software get the same one from the cache.
@@ -59,11 +56,8 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
     )
     from_pypi = software.wheel in (None, PYPI)
     combinations = known_issues.on_image(values) if from_pypi and versions.release is not None else ()
-    reasons = [
-        reason
-        for reason in _reasons_of(software, system, machine, versions, combinations)
-        if reason is not None
-    ]
+    found = _reasons_of(software, system, machine, versions, combinations)
+    reasons = [reason for reason in found if reason is not None]
     needed: dict[str, object] = {
         "tensorflow": versions.release,
         "python": versions.python,
@@ -181,17 +175,6 @@ def without_libraries(version: str) -> Reason:
 
 #: A driver branch that compiles every PTX.
 _ANY_BRANCH = 9999
-_NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
-_ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
-_DOCUMENTED_TEXT = "the package of tensorflow {} is for compute capability {} and newer, not for {}"
-_KERNELS_TEXT = (
-    "it is not known which compute capabilities the wheel of tensorflow {} has kernels for, because it was"
-    " not inspected; the nearest inspected release is {}"
-)
-_UNINSPECTED_TEXT = (
-    "it is not known what the wheel of tensorflow {} needs and which GPUs it has kernels for, because it was"
-    " not inspected; the nearest inspected release is {}, whose prediction here is: {}"
-)
 
 
 def judge(software: Software, host: Host, mode: str | None = None) -> Prediction:
@@ -209,9 +192,11 @@ def judge(software: Software, host: Host, mode: str | None = None) -> Prediction
 def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None) -> Prediction:
     """Predict from what was judged about the software and about the host. mode: as for `judge`."""
     if not host.has_gpu and not software.on_cpu:
-        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
+        text = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
+        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(text)))
     if not host.has_gpu:
-        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
+        text = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
+        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(text)
         release, python = software.versions.release, software.versions.python
         if release is not None and python is not None:
             return decide((by_design, kernels.python_wheel(release, python)))
@@ -229,7 +214,11 @@ def judge_uninspected(
     """Predict for a candidate or nightly that was not inspected; never `works`. nearest: an inspected one."""
     judged, machine = judge_software(replace(software, tensorflow=None), host), judge_host(host)
     word = judge(replace(software, tensorflow=nearest.version), host, mode).word
-    text = _UNINSPECTED_TEXT.format(software.tensorflow, nearest.version, word)
+    text = (
+        f"it is not known what the wheel of tensorflow {software.tensorflow} needs and which GPUs it has"
+        f" kernels for, because it was not inspected; the nearest inspected release is {nearest.version},"
+        f" whose prediction here is: {word}"
+    )
     not_known = nearest.fact.unknown(text, "no_kernels_for_gpu")
     reasons = (*judged.against, *_on_gpu(judged, machine), *judged.reasons, not_known)
     tried = evidence.on_machine(judge_software(software, host).tried, machine)
@@ -274,10 +263,9 @@ def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
         yield kernels.fits_cuda(cudnn, toolkit, driver)
-    if software.nvcc is not None and host.user_cuda is not None:
-        compiled = kernels.xla_compiler(software.nvcc, host.user_cuda)
-        if compiled is not None:
-            yield compiled
+    compiled = host.user_cuda and software.nvcc and kernels.xla_compiler(software.nvcc, host.user_cuda)
+    if compiled:
+        yield compiled
 
 
 # The driver makes no difference here.
@@ -303,14 +291,19 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         runs = kernels.run_on(release.version, capability, host.user.branch if host.user else _ANY_BRANCH)
         if host.user is not None or runs.outcome is Outcome.FAILS:
             yield runs
-        target = kernels.targets_gpu(release.version, capability, software.nvcc)
-        if target is not None:
+        if target := kernels.targets_gpu(release.version, capability, software.nvcc):
             yield target
     elif not software.from_pypi:
         return
     elif release.lowest_gpu and capability < ComputeCapability.parse(release.lowest_gpu):
-        text = _DOCUMENTED_TEXT.format(release.version, release.lowest_gpu, capability)
+        text = (
+            f"the package of tensorflow {release.version} is for compute capability {release.lowest_gpu} and"
+            f" newer, not for {capability}"
+        )
         yield release.fact.fails(text, "no_kernels_for_gpu")
     else:
-        text = _KERNELS_TEXT.format(release.version, releases()[0].version)
+        text = (
+            f"it is not known which compute capabilities the wheel of tensorflow {release.version} has"
+            f" kernels for, because it was not inspected; the nearest inspected release is {releases()[0].version}"
+        )
         yield release.fact.unknown(text, "no_kernels_for_gpu")

@@ -427,7 +427,8 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     own, capability = machine.driver, machine.capability
     if own is None:
         return None
-    last = hardware.last_branch(capability) if capability else None
+    row = hardware.last_branch(capability) if capability else None
+    last = row["branch"] if row else None
     is_older = last is not None and own.branch > last
     drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
     wanted = drivers_for_gpu[-1:] if is_older else [driver for driver in drivers_for_gpu if own < driver]

@@ -282,7 +282,7 @@ def read_progress(directory: Path) -> list[codec.RunProgress]:
 def _read(path: Path) -> codec.RunProgress | None:
     try:
         with path.open("rb") as stream:
-            progress = codec.read_run_progress(stream.read(_LARGEST))
+            progress = codec.convert(codec.parse(stream.read(_LARGEST)), codec.RunProgress)
     except (OSError, codec.DocumentError):
         # It was removed meanwhile, or it is somebody else's.
         return None
