@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..model.prediction import (
     EAGER,
@@ -34,8 +35,10 @@ from ..model.prediction import (
 )
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, minor_in
 from . import facts, hardware, known_issues
-from .machine import Machine
 from .releases import Release, build
+
+if TYPE_CHECKING:
+    from .judge import Machine
 
 _DECIDES = (Rank.MEASURED,)
 _OVERRULED = {

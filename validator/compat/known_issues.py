@@ -331,9 +331,8 @@ def mixed_frameworks(
             continue
         found.append(
             facts.fact(row).fails(
-                f"{_named(row, version)} requires cuDNN {row['cudnn']}, which tensorflow"
-                f" {release.version}, compiled with cuDNN {built_with}, does not accept;"
-                " use an environment for each",
+                f"{_named(row, version)} requires cuDNN {row['cudnn']}, which tensorflow {release.version},"
+                f" compiled with cuDNN {built_with}, does not accept; use an environment for each",
                 "mixed_frameworks",
             )
         )

@@ -32,9 +32,8 @@ from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
 from ..versions import DriverRelease, Version, leading_numbers, minor_in
 from . import facts, hardware, policies
 from .facts import PolicyError, UnknownNameError
-from .judge import judge
+from .judge import judge, judge_host
 from .known_issues import trait_holds
-from .machine import judge_host
 from .predict import software_of
 from .releases import Release, is_candidate, newest, older_releases, release_of_any_age, releases
 from .releases import release as find_release

@@ -25,8 +25,7 @@ from ..model.prediction import (
 from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
 from . import facts, hardware, judge, known_issues, policies
-from .judge import judge_software
-from .machine import judge_host
+from .judge import judge_host, judge_software
 from .releases import newest, release_of_any_age
 from .releases import release as find_release
 

@@ -384,9 +384,8 @@ def _add(package: dict[str, Any], found: Collected) -> None:
     source = next((words for key, words in _SOURCES.items() if key in package), None)
     if source is not None:
         raise ValueError(
-            f"comes from {source}; build a wheel of it with"
-            " `uvx pip wheel --no-deps --wheel-dir wheels SOURCE`, leave it out here, and write the path of"
-            " the wheel in packages"
+            f"comes from {source}; build a wheel of it with `uvx pip wheel --no-deps --wheel-dir wheels"
+            " SOURCE`, leave it out here, and write the path of the wheel in packages"
         )
     if not package.get("wheels"):
         raise ValueError(
