@@ -11,7 +11,9 @@ from __future__ import annotations
 import functools
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
 from ._vendor.packaging.version import Version as _Version
@@ -26,6 +28,11 @@ from .version_numbers import major as major
 from .version_numbers import numbers_comparer as numbers_comparer
 from .version_numbers import order_by_numbers
 from .version_numbers import whole_number as whole_number
+
+if TYPE_CHECKING:
+    from ._vendor.packaging.markers import Marker
+    from ._vendor.packaging.requirements import Requirement
+    from ._vendor.packaging.tags import Tag
 
 #: Characters of a version. PyPI's longest ones have less than 100.
 _LONGEST = 400
@@ -233,3 +240,61 @@ def without_cuda_suffix(name: str) -> str:
     """Return a wheel's name without the CUDA that it is for: `nvidia-cudnn` for `nvidia-cudnn-cu12`."""
     suffixes = ("-cu11", "-cu12", "-cu13")
     return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+
+
+# Requirements, markers and names of wheels, which few commands read: `packaging` is imported for them here.
+
+
+#: The characters of wheels' names on every index. File systems allow 255 of them.
+_WHEEL_NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
+#: The tags that one name may stand for. The names with the most have about 40.
+_MOST_TAGS = 200
+#: Characters of a requirement or a marker. uv writes markers of several thousand.
+_LONGEST_MARKER = 20_000
+
+_Read = TypeVar("_Read")
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read a requirement of a length that people and tools write. Raises InvalidRequirement."""
+    from ._vendor.packaging.requirements import InvalidRequirement, Requirement
+
+    return _read(text, Requirement, InvalidRequirement, "its marker nests too deep")
+
+
+def read_marker(text: str) -> Marker:
+    """Read an environment marker in the same way. Raises InvalidMarker."""
+    from ._vendor.packaging.markers import InvalidMarker, Marker
+
+    return _read(text, Marker, InvalidMarker, "it nests too deep")
+
+
+def _read(text: str, parse: Callable[[str], _Read], error: type[ValueError], too_deep: str) -> _Read:
+    if len(text) > _LONGEST_MARKER:
+        raise error(f"it has more than {_LONGEST_MARKER:,} characters")
+    try:
+        return parse(text)
+    except RecursionError:
+        raise error(too_deep) from None
+
+
+class InvalidWheelName(ValueError):
+    """A file's name is not that of a wheel. The message says why, and does not quote a long name."""
+
+
+def wheel_name(filename: str) -> tuple[str, Version, frozenset[Tag]]:
+    """Return the normalized project, the version and the tags of a wheel's name. Raises InvalidWheelName."""
+    from ._vendor.packaging.utils import parse_wheel_filename
+
+    if not _WHEEL_NAME.fullmatch(filename):
+        raise InvalidWheelName(
+            "it has more than 255 characters, or others than letters, digits and _ . + ! -"
+        )
+    tags = math.prod(part.count(".") + 1 for part in filename.removesuffix(".whl").rsplit("-", 3)[1:])
+    if tags > _MOST_TAGS:
+        raise InvalidWheelName(f"it stands for {tags:,} tags, and {_MOST_TAGS} are allowed")
+    try:
+        name, version, _, found = parse_wheel_filename(filename)
+    except ValueError as error:
+        raise InvalidWheelName(str(error)) from None
+    return name, Version(str(version)), found

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from validator.compat import inspect as command
 from validator.compat.compile import read_yaml
-from validator.compat.inspect import build as command
-from validator.compat.inspect.build import (
+from validator.compat.elf import ElfFile, InspectionError, fatbins
+from validator.compat.inspect import (
     BUILDS,
     WheelFile,
     count_kernels,
@@ -22,7 +23,6 @@ from validator.compat.inspect.build import (
     row,
     write,
 )
-from validator.compat.inspect.elf import ElfFile, InspectionError, fatbins
 from validator.errors import EXIT_INPUT, MissingError
 from validator.versions import Version
 

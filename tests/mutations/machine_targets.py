@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import io
 import json
-import os
 import shlex
 import socket
 import sqlite3
@@ -31,7 +30,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel import open_wheel
 from validator.cli import group
 from validator.cli.predict import _host
-from validator.compat.inspect import build, elf
+from validator.compat import elf
+from validator.compat import inspect as build
 from validator.delivery.choose import TaggedImage
 from validator.engines import containers, images
 from validator.engines.host_reading import Answer, reading_of
@@ -303,16 +303,13 @@ def read_request(data: bytes, place: Path) -> None:
     server.events, server._name = Events(), "localhost"
     server.events.close()
     server.listeners = cast(Any, SimpleNamespace(acquire=lambda **_: True, release=lambda: None))
-    server.directory = os.open(place, os.O_RDONLY)
+    server.directory = place.resolve()
     here, there = socket.socketpair()
     with contextlib.closing(here), contextlib.closing(there):
         there.sendall(data[:60_000])
         there.shutdown(socket.SHUT_WR)
-        try:
-            with contextlib.suppress(OSError):
-                _Handler(here, ("127.0.0.1", 1), server)
-        finally:
-            os.close(server.directory)
+        with contextlib.suppress(OSError):
+            _Handler(here, ("127.0.0.1", 1), server)
 
 
 def read_question(data: bytes, _: Path) -> None:

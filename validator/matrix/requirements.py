@@ -17,11 +17,10 @@ from .._vendor.packaging.markers import InvalidMarker
 from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import InvalidWheelName, read_marker, read_requirement, wheel_name
 from ..model.spec import LocalWheel, Requirements
 from ..system import files, processes, toml
 from ..system.runs import temporary_directory
-from ..versions import is_release_of
+from ..versions import InvalidWheelName, is_release_of, read_marker, read_requirement, wheel_name
 from .document import quote, quote_line, without_user
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")

@@ -1,6 +1,6 @@
 """Read the facts of one TensorFlow wheel.
 
-    python -m validator.compat.inspect.build RELEASE|FILE ...   prints their rows; --write keeps them
+    python -m validator.compat.inspect RELEASE|FILE ...   prints their rows; --write keeps them
 
 The command is a developer's tool: it downloads with pip, and pip's own configuration of the package index,
 because uv has no command that only downloads.
@@ -35,11 +35,11 @@ from typing import Any
 
 import yaml
 
-from ..._vendor.packaging.requirements import Requirement
-from ...errors import EXIT_OK, MissingError, ValidatorError
-from ...versions import Version
-from ..releases import Target
+from .._vendor.packaging.requirements import Requirement
+from ..errors import EXIT_OK, MissingError, ValidatorError
+from ..versions import Version
 from .elf import ElfFile, Fatbin, InspectionError, fatbins, is_elf
+from .releases import Target
 
 # Read the metadata and the shared libraries of a wheel, without installing or running anything.
 
@@ -435,7 +435,7 @@ def _plain(requirements: Iterable[Requirement], name: str) -> list[str]:
 
 
 #: The file of measured builds that ships with the package.
-BUILDS = Path(__file__).resolve().parent.parent / "data" / "builds.yaml"
+BUILDS = Path(__file__).resolve().parent / "data" / "builds.yaml"
 
 # With libyaml it takes a fifth of the time.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...errors import InputError
-from ...versions import ComputeCapability
-from ..releases import FAMILY, SPECIFIC, Target
+from ..errors import InputError
+from ..versions import ComputeCapability
+from .releases import FAMILY, SPECIFIC, Target
 
 #: What can be parsed: a file mapped into memory, or its bytes.
 Buffer = bytes | mmap.mmap
