@@ -141,13 +141,6 @@ def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["builds.yaml"]
 
 
-@pytest.mark.engine
-def test_a_release_that_pip_does_not_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(MissingError, match=r"tensorflow 0\.0\.1 for Python 3\.11: pip could not download it"):
-        command.download("0.0.1", "3.11", tmp_path)
-
-
 def test_the_command_prints_a_row(
     wheel: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
