@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..conditions import fact_kind
 from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
-from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
+from ..model.spec import AS_BUILT, LATEST, POLICIES, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Version, is_release_of, major_minor, release_range
 from . import facts, hardware, known_issues
 from . import kernels as cudnn_rules
@@ -52,6 +53,17 @@ def choose(
     if cuda is None or cudnn is None:
         return newest_without_fault(release, cuda, cudnn)
     return cuda, cudnn
+
+
+@functools.cache
+def by_policy(release: Release) -> dict[str, tuple[Choice, Choice]]:
+    """Return the CUDA and the cuDNN of each policy that a release can be built with."""
+    found = {}
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            found[policy] = choose(release, policy, policy)
+    return found
 
 
 #: Every image has it, so that an image can be derived from it with `RUN pip install`.

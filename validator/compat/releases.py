@@ -474,7 +474,7 @@ def newest_with(
     """
     wanted = leading_numbers(cuda or cudnn)[:2]
     parts = _named_parts(cuda)
-    for one in _stable(python):
+    for one in every_stable_release(python):
         built = leading_numbers(one.cuda if cuda else one.cudnn)
         names_it = not cuda or leading_numbers(one.version) < (2, 12)
         names_it = names_it and (not windows or has_cuda_on_windows(one.version))
@@ -497,7 +497,7 @@ def _named_parts(cuda: str) -> int:
 def newest_for_cudnn(loaded: str, python: str | None = None) -> Release | None:
     """Return the newest stable release that accepts a cuDNN, of the same major version and not older."""
     there = leading_numbers(loaded)[:2]
-    built = ((one, leading_numbers(one.cudnn)[:2]) for one in _stable(python))
+    built = ((one, leading_numbers(one.cudnn)[:2]) for one in every_stable_release(python))
     return next((one for one, cudnn in built if cudnn[:1] == there[:1] and cudnn <= there), None)
 
 
@@ -516,7 +516,9 @@ def libraries_by_release(
     releases, if any. cuda: only those that open its libraries. driver: name the oldest driver in
     place of cuDNN.
     """
-    usable = [one for one in _stable(python) if not windows or leading_numbers(one.version) < (2, 11)]
+    usable = [
+        one for one in every_stable_release(python) if not windows or leading_numbers(one.version) < (2, 11)
+    ]
     usable = [one for one in usable if one in among] or usable
     if cuda:
         parts = _named_parts(cuda)
@@ -540,8 +542,8 @@ def libraries_by_release(
     return "; ".join(found)
 
 
-def _stable(python: str | None) -> Iterator[Release]:
-    """Yield the stable releases of any age that have a wheel for a Python, newest first."""
+def every_stable_release(python: str | None = None) -> Iterator[Release]:
+    """Yield the stable releases of any age, newest first; with a Python, those that have a wheel for it."""
     known = (*older_releases(), *(one for one in releases() if not one.prerelease))
     return (one for one in reversed(known) if python is None or major_minor(python) in one.pythons)
 
@@ -568,7 +570,7 @@ def newest_of_year(year: str) -> str:
 def newest_for_driver(driver: str, windows: bool) -> Release | None:
     """Return the newest release whose CUDA a driver runs; None if its version can't be read."""
     own = DriverRelease.or_none(driver)
-    for one in _stable(None) if own else ():
+    for one in every_stable_release() if own else ():
         floor = oldest_driver(CudaVersion.parse(one.cuda), windows)
         if own and floor and floor.driver <= own:
             return one

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import re
@@ -16,7 +15,7 @@ import msgspec
 
 from .. import versions
 from ..compat import hardware, policies, releases
-from ..compat.facts import PolicyError, UnknownGpu
+from ..compat.facts import UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
@@ -354,13 +353,8 @@ def _gpu(wanted: str) -> Wanted:
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
     """Return all policies that give an image with this CUDA and cuDNN."""
-    release, found = releases.release(tensorflow), []
-    for policy in POLICIES:
-        # A release without the extra has no `latest`.
-        with contextlib.suppress(PolicyError):
-            if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn):
-                found.append(policy)
-    return tuple(found)
+    chosen = policies.by_policy(releases.release(tensorflow)).items()
+    return tuple(policy for policy, pair in chosen if (pair[0].label, pair[1].label) == (cuda, cudnn))
 
 
 def _policies(image: ImageSpec) -> tuple[str, ...]:
