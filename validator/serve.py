@@ -351,7 +351,6 @@ def find(directory: Path, target: str) -> BinaryIO | None:
 
 # Notice new records and the progress of runs, and tell the open pages.
 
-
 #: Seconds between two looks.
 PAUSE_S = 1.0
 #: The characters of a fault that pages show.

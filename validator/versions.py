@@ -244,7 +244,6 @@ def without_cuda_suffix(name: str) -> str:
 
 # Requirements, markers and names of wheels, which few commands read: `packaging` is imported for them here.
 
-
 #: The characters of wheels' names on every index. File systems allow 255 of them.
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
 #: The tags that one name may stand for. The names with the most have about 40.

@@ -210,7 +210,6 @@ class ElfFile:
 # so the whole file is searched for the header. NVIDIA does not document the layout; the fields used here
 # agree with what cuobjdump prints, and sizes that do not fit the file are errors rather than guesses.
 
-
 _FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _VERSION = 1
 _HEADER = struct.Struct("<IHHQ")

@@ -38,7 +38,6 @@ from .releases import Target
 
 # Read the metadata and the shared libraries of a wheel, without installing or running anything.
 
-
 #: What reading a damaged ZIP archive raises. RuntimeError is for an encrypted file and for unknown methods.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
 #: METADATA and build_info.py are read into memory, up to this size.
@@ -419,7 +418,6 @@ def _plain(requirements: Iterable[Requirement], name: str) -> list[str]:
 
 
 # Write rows of `data/builds.yaml`: one block for each release, one line for each group of facts.
-
 
 #: The file of measured builds that ships with the package.
 BUILDS = Path(__file__).resolve().parent / "data" / "builds.yaml"

@@ -510,7 +510,6 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
 
 # Read a GPU and a driver as people write them, and say what is wrong with other text.
 
-
 #: The longest text that is read. The names that drivers report are much shorter.
 _LONGEST = 200
 _CAPABILITY = re.compile(

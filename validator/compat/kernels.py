@@ -193,7 +193,6 @@ def _text(version: Isa) -> str:
 
 # Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires.
 
-
 #: The first cuDNN whose PTX NVIDIA supports on newer GPUs (support matrix of 9.0).
 _PTX_SUPPORTED = Version("9.0")
 

@@ -181,7 +181,6 @@ def combination(row: facts.Row) -> Combination:
 
 # Rules about packages next to TensorFlow: another TensorFlow, and frameworks that bring their own cuDNN.
 
-
 #: Packages that contain TensorFlow without CUDA, and those that contain it with CUDA.
 _ON_CPU = ("tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow")
 _WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")

@@ -48,7 +48,7 @@ def choose(
             chosen.append(_pin(release, axis, policy, within_metadata))
     cuda, cudnn = chosen
     if cuda is None and cudnn is None:
-        row = _recommended(release)
+        row = facts.recommended(release.version) or recommendation(release)
         return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
     if cuda is None or cudnn is None:
         return newest_without_fault(release, cuda, cudnn)
@@ -178,10 +178,14 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
         raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
     if within_metadata and not any(is_release_of(version, policy) for version in allowed):
         nearest = nearest_versions(policy, _minors(allowed), count=1)
+        wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
+        pins = release.wheels.get(wheel, "no NVIDIA wheels")
+        # By major and minor: `>=12.5,<13`.
+        bounds = re.sub(r"(\d+)\.(\d+)[\w.]*", lambda m: m[1] if m[2] == "0" else f"{m[1]}.{m[2]}", pins)
         raise PolicyError(
             axis,
             f'"{policy}" is not allowed by the metadata of tensorflow {release.version}'
-            f" ({_bounds(release, axis)}){nearest_clause(nearest)}",
+            f" ({bounds}){nearest_clause(nearest)}",
             nearest,
         )
     return Choice(policy, major_minor(policy))
@@ -209,15 +213,6 @@ def _allowed(release: Release, axis: str) -> tuple[str, ...]:
             if name in release.wheels
         )
     )
-
-
-def _bounds(release: Release, axis: str) -> str:
-    """Return the bounds of the metadata by major and minor: `>=12.5,<13`."""
-    wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
-    specifier = release.wheels.get(wheel)
-    if specifier is None:
-        return "no NVIDIA wheels"
-    return re.sub(r"(\d+)\.(\d+)[\w.]*", lambda m: m[1] if m[2] == "0" else f"{m[1]}.{m[2]}", specifier)
 
 
 def _is_pinned(release: Release, choice: Choice) -> bool:
@@ -257,16 +252,7 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 def why_recommended(release: Release) -> str:
     """Return why `recommended` takes its versions, naming a fault of the others, without a full stop."""
-    why: str = _recommended(release)["why"]
-    return why
-
-
-def _recommended(release: Release) -> facts.Row:
-    try:
-        return facts.recommended(release.version)
-    except KeyError:
-        # A wheel that no table lists.
-        return recommendation(release)
+    return str((facts.recommended(release.version) or recommendation(release))["why"])
 
 
 @functools.cache

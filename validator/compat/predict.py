@@ -319,16 +319,15 @@ def _gpu_support(
         predictions[branch.number] = predict(Cell(image, host))
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
-    if works:
-        return GpuSupport(label, str(capability), models, works, eager, None)
-    assert image.cuda is not None
-    impossible = hardware.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
-    if impossible is not None:
-        return GpuSupport(label, str(capability), models, (), eager, impossible)
-    # The branch with the fewest failing reasons explains most, because its driver is not too old.
-    about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
-    fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
-    return GpuSupport(label, str(capability), models, (), eager, fewest[0])
+    reason = None
+    if not works:
+        assert image.cuda is not None
+        # The branch with the fewest failing reasons explains most, because its driver is not too old.
+        about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
+        fewest = min(about, key=lambda reasons: sum(one.outcome is Outcome.FAILS for one in reasons))
+        toolkit = CudaVersion.parse(image.cuda.version)
+        reason = hardware.no_branch_for(capability, toolkit) or fewest[0]
+    return GpuSupport(label, str(capability), models, works, eager, reason)
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:

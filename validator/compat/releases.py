@@ -93,7 +93,6 @@ def _family(capability: ComputeCapability) -> frozenset[ComputeCapability]:
 # Not every patch release was inspected. For the others, the nearest one of the same minor version is used,
 # and the fact is derived, not measured.
 
-
 #: PTX ISA version: (8, 5).
 Isa = tuple[int, int]
 
@@ -329,7 +328,6 @@ def newest_patch(minor: str) -> Release:
 
 # Wheels that no table lists: a build of one's own, a nightly, a community's build. Each is inspected like a
 # release, and known until the process ends by a name with its hash (`2.21.0+b3f1c2d4`).
-
 
 _OWN: dict[str, tuple[Release, Build]] = {}
 

@@ -160,7 +160,6 @@ def _selectors(texts: list[str], path: Path, document: Document) -> tuple[Select
 
 # The order of images and host classes, which does not depend on the order in the file.
 
-
 _VARIANTS = (Variant.GPU, Variant.JUPYTER, Variant.CPU)
 
 

@@ -166,7 +166,6 @@ def _text(path: Path, root: Path) -> str:
 
 # Read one package that a matrix or a requirements file asks for: a requirement, or the path of a wheel.
 
-
 _EDITABLE = re.compile(r"(?:-e|--editable)\b")
 _VCS = re.compile(r"(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|file:", re.IGNORECASE)
@@ -266,7 +265,6 @@ def file_hash(path: Path, root: Path, most: int = files.MAX_BYTES) -> tuple[str,
 
 
 # Read requirements from a pylock.toml (PEP 751), and from a uv project, which uv exports as one.
-
 
 _PACKAGE = re.compile(r"^[ \t]*\[\[\s*packages\s*\]\]", re.MULTILINE)
 #: Where a package comes from if not from an index's wheels -> the words for it.

@@ -240,7 +240,6 @@ def _rules(value: dict[str, Any]) -> dict[str, Any]:
 
 # Write the files of a new project: a matrix with comments, the workflow that builds it, and who may sign.
 
-
 WORKFLOW = Path(".github") / "workflows" / "gpu-images.yml"
 #: A builder has to be confirmed once a year.
 _VALID = timedelta(days=365)

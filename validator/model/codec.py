@@ -23,7 +23,6 @@ from ..errors import InputError
 #
 # One rule for all of them: a time without an offset is UTC.
 
-
 #: How far apart the clocks of the machines that measure, sign and verify may be.
 TOLERANCE = timedelta(minutes=10)
 #: Earlier than every timestamp; unreadable ones are sorted as if they were this one.
@@ -233,7 +232,6 @@ def _mapping(value: object) -> object:
 
 
 # The progress of a run of `build-matrix`, in the file that other processes read meanwhile.
-
 
 #: States of a run. `vanished`: its process ended without saying so. `unknown`: it can't be told from here.
 RUNNING, FINISHED, STOPPED, FAILED, VANISHED, UNKNOWN = (

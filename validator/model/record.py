@@ -31,7 +31,6 @@ from .spec import NAME, PREFIX, CheckFile
 
 # The extra checks that an image with additions must pass.
 
-
 #: The check that imports the added packages.
 PACKAGES = "packages"
 
@@ -71,7 +70,6 @@ def also_required(has_additions: bool, own: Iterable[OwnCheck]) -> tuple[str, ..
 #
 # The second digest is over the packages that the distribution's installer really added, with their versions:
 # the same names give other packages on another day.
-
 
 #: A package that was installed, as apt names it: `git:amd64=1:2.39.5-0+deb12u2`.
 INSTALLED = re.compile(r"[a-z0-9][a-z0-9+.-]+:[a-z0-9-]+=[A-Za-z0-9][A-Za-z0-9.+:~-]*")
