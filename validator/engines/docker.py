@@ -27,7 +27,7 @@ from ..assemble.bytecode import ENVIRONMENT
 from ..assemble.destinations import Destination
 from ..assemble.image import Assembler
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.spec import (
     LABEL_BASE,
     LABEL_LOCK,

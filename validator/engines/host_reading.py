@@ -22,8 +22,8 @@ import msgspec
 from ..errors import InputError
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import AARCH64, JETSON, LINUX, MACOS, OPEN, PROPRIETARY, WINDOWS, WSL2, X86_64, Host
+from ..model.record import GpuIdentity, Outside, Unread
 from ..system import processes
 from ..system.files import text_or_nothing
 

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import ValidatorError
-from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import Host
+from ..model.record import GpuIdentity, Outside, Unread
 from ..model.report import Report, ReportError, read_report
 from ..system import processes
 from ..system.runs import environment_of_children, temporary_directory

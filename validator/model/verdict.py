@@ -41,9 +41,8 @@ import msgspec
 
 from ..problems import FAULT
 from ..versions import leading_numbers
-from .measurement import Outside, Source, Unread
 from .prediction import CHECKS_OF_XLA, Outcome
-from .record import REHEARSAL, Origin, Record, Verdict
+from .record import REHEARSAL, Origin, Outside, Record, Source, Unread, Verdict
 from .report import COMPUTING_CHECKS, CheckOutcome, CheckResult, Computed, Host, Report, ReportError
 from .spec import Variant, variant_of
 

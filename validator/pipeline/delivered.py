@@ -18,8 +18,7 @@ from ..errors import InputError
 from ..fleet.protocol import Answer, CutError, read_result
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.measurement import Outside
-from ..model.record import Origin, Record, RecordError, read_record
+from ..model.record import Origin, Outside, Record, RecordError, read_record
 from ..model.report import ReportError, read_report
 from ..model.spec import NO_GPU, cell_identifier
 from ..model.verdict import unproven_failure
