@@ -1,15 +1,11 @@
 """Show the page on this machine, with what runs at the moment.
 
-It answers requests for the page's files and for events, and notices new records and progress. It only reads:
-nothing here writes anything that a request asks for.
-
-Any web page can make a browser send requests to this server. So a request must name this server in
-`Host`: a name on the internet that somebody points at 127.0.0.1 (DNS rebinding) is refused. The answers can't
-be read or framed by other sites.
+The server only reads: nothing here writes anything that a request asks for. Any web page can make a browser
+send requests to it, so a request must name this server in `Host`: a name on the internet that somebody points
+at 127.0.0.1 (DNS rebinding) is refused. The answers can't be read or framed by other sites.
 
 Server-sent events tell all open pages the newest state of what they show. Every event holds a whole state,
-and a new client gets all states at once. So a client that lost its connection misses nothing when it comes
-back.
+and a new client gets all states. So a client that lost its connection misses nothing when it comes back.
 """
 
 from __future__ import annotations
@@ -29,6 +25,7 @@ import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -216,14 +213,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def __getattr__(self, name: str) -> Any:
         # http.server looks for a method with the name of the request's.
-        if name.startswith("do_"):
-            return self._only_reads
-        raise AttributeError(name)
-
-    def _only_reads(self) -> None:
-        self._refuse(
-            HTTPStatus.METHOD_NOT_ALLOWED, "This server only answers GET and HEAD.", Allow="GET, HEAD"
-        )
+        if not name.startswith("do_"):
+            raise AttributeError(name)
+        text = "This server only answers GET and HEAD."
+        return lambda: self._refuse(HTTPStatus.METHOD_NOT_ALLOWED, text, Allow="GET, HEAD")
 
     def _send_file(self) -> None:
         stream = find(self.server.directory, self.path)
@@ -357,31 +350,28 @@ PAUSE_S = 1.0
 _LENGTH = 300
 
 
+@dataclass
 class Watch:
     """Look for news in a thread. Use it as a context manager.
 
     version: returns a text that changes with the records. update: writes the page of a version.
-    progress: returns the runs, the newest first. say: is told each new fault once.
+    progress: returns the runs, the newest first. say: is told each new fault once. shown: the page's version.
     """
 
-    def __init__(
-        self,
-        events: Events,
-        version: Callable[[], str],
-        update: Callable[[str], None],
-        progress: Callable[[], list[RunProgress]],
-        say: Callable[[str], None],
-        shown: str,
-    ) -> None:
-        self._events = events
-        self._version, self._update, self._progress, self._say = version, update, progress, say
-        self._shown = shown
+    events: Events
+    version: Callable[[], str]
+    update: Callable[[str], None]
+    progress: Callable[[], list[RunProgress]]
+    say: Callable[[str], None]
+    shown: str
+
+    def __post_init__(self) -> None:
         self._fault = ""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_looking, name="watch", daemon=True)
 
     def __enter__(self) -> Watch:
-        self._events.tell("page", self._shown)
+        self.events.tell("page", self.shown)
         self.check()
         self._thread.start()
         return self
@@ -393,18 +383,18 @@ class Watch:
     def check(self) -> None:
         """Check once. Report a fault of the store; the next check tries again."""
         # The runs that go on, or the newest that ended, without what only tells processes of a machine apart.
-        runs = self._progress()
+        runs = self.progress()
         runs = [run for run in runs if run.state == RUNNING] or runs[:1]
         states = [clean(encode(run)) for run in runs]
         for name, state in itertools.product(("run", "boot"), states):
             state.pop(name, None)
-        self._events.tell("progress", states)
+        self.events.tell("progress", states)
         try:
-            version = self._version()
-            if version != self._shown:
-                self._update(version)
-                self._shown = version
-                self._events.tell("page", version)
+            version = self.version()
+            if version != self.shown:
+                self.update(version)
+                self.shown = version
+                self.events.tell("page", version)
             fault = ""
         except ValidatorError as error:
             fault = printable(str(error))[:_LENGTH]
@@ -412,9 +402,9 @@ class Watch:
             fault = printable(f"{type(error).__name__}: {error}")[:_LENGTH]
         if fault != self._fault:
             self._fault = fault
-            self._events.tell("trouble", fault)
+            self.events.tell("trouble", fault)
             if fault:
-                self._say(f"error: {fault}")
+                self.say(f"error: {fault}")
 
     def _keep_looking(self) -> None:
         while not self._stop.wait(PAUSE_S):

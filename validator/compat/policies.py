@@ -296,21 +296,9 @@ def newest_without_fault(
     if not _has_choice(release):
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
     pairs = candidates(release, cuda, cudnn)
-    best = pairs[0]
-    models = list(_targets(cudnn_version(release, best[1])))
-    # Try first the GPUs on which the newest versions have faults: most other versions have as many faults
-    # there.
-    models.sort(key=lambda model: -_count(release, best, model))
-    fewest = sum(_count(release, best, model) for model in models)
-    for pair in pairs[1:]:
-        found = 0
-        for model in models:
-            found += _count(release, pair, model)
-            if found >= fewest:
-                break
-        else:
-            best, fewest = pair, found
-    return best
+    models = _targets(cudnn_version(release, pairs[0][1]))
+    # The first of several with as few faults is the newest.
+    return min(pairs, key=lambda pair: sum(_count(release, pair, model) for model in models))
 
 
 def _count(release: Release, pair: tuple[Choice, Choice], model: str) -> int:

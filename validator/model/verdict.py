@@ -353,11 +353,8 @@ def _excuses(check: CheckResult) -> bool:
 
 def _computed_on(report: Report, name: str, device_type: str) -> bool:
     check = report.check(name)
-    return (
-        check is not None
-        and isinstance(check.evidence, Computed)
-        and check.evidence.device_type == device_type
-    )
+    evidence = check.evidence if check else None
+    return isinstance(evidence, Computed) and evidence.device_type == device_type
 
 
 def _passed(report: Report, name: str) -> bool:
