@@ -1,8 +1,7 @@
 """The types of versions, and their comparison. No other module takes versions apart by its own rules.
 
-A *driver release* (`535.183.01`, what NVML calls the driver version) and a *CUDA version* (`12.2`: of a
-toolkit, or the newest that a driver supports) are different types here, because confusing them is
-the usual source of errors about "the CUDA version". Versions of Python packages follow PEP 440, which
+A *driver release* (`535.183.01`) and a *CUDA version* (`12.2`: of a toolkit, or the newest that a driver
+supports) are different types, because people confuse them. Versions of Python packages follow PEP 440, which
 `packaging` reads; its `Version` is imported from here.
 """
 

@@ -342,14 +342,12 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
         return branch.fact.works(
             f"driver {driver} is for CUDA {branch.cuda} and runs CUDA {toolkit} by backward compatibility"
         )
-    for row in facts.rows("toolkits", "toolkits"):
-        # The driver that came with the first release of the toolkit.
-        own = row.get("driver") if CudaVersion.parse(row["release"]) == toolkit else None
-        if own is not None:
-            if driver >= DriverRelease.parse(own):
-                text = f"driver {driver} is not older than {own}, which came with CUDA {toolkit}"
-                return facts.fact(row).works(text)
-            break
+    # The driver that came with the first release of the toolkit.
+    rows = (row for row in facts.rows("toolkits", "toolkits") if "driver" in row)
+    own = next((row for row in rows if CudaVersion.parse(row["release"]) == toolkit), None)
+    if own is not None and driver >= DriverRelease.parse(own["driver"]):
+        text = f"driver {driver} is not older than {own['driver']}, which came with CUDA {toolkit}"
+        return facts.fact(own).works(text)
     return floor.fact.works(
         f"driver {driver} runs CUDA {toolkit} by minor-version compatibility ({floor.driver} or newer)"
     )

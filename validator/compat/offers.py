@@ -452,10 +452,9 @@ def _candidates() -> tuple[DriverRelease, ...]:
     return tuple(sorted(oldest.union(DriverRelease(one.number) for one in hardware.branches())))
 
 
-# Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
-#
-# The data of remedies names no release, but has the placeholders below. What else the release needs (another
-# Python, a library path, NumPy 1) is added here, so that every remedy says it.
+# Fill the release to install into the commands of a remedy: one that is predicted to work for the reader. The
+# data of remedies has the placeholders below. What else the release needs (another Python, a library path,
+# NumPy 1) is added here, so that every remedy says it.
 
 #: The directories of NVIDIA's wheels, in Python.
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'

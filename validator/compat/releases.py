@@ -88,10 +88,8 @@ def _family(capability: ComputeCapability) -> frozenset[ComputeCapability]:
     return frozenset((capability,))
 
 
-# Facts read from TensorFlow's own wheels (`data/builds.yaml`). They take precedence over published tables.
-#
-# Not every patch release was inspected. For the others, the nearest one of the same minor version is used,
-# and the fact is derived, not measured.
+# Facts read from TensorFlow's own wheels (`data/builds.yaml`), which take precedence over published tables. A
+# patch release that was not inspected has those of the nearest one, as a derived fact.
 
 #: PTX ISA version: (8, 5).
 Isa = tuple[int, int]
@@ -391,9 +389,8 @@ def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...], origin: Wheel
     return found
 
 
-# TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
-#
-# People still ask about them, and paste their logs.
+# TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need: people still
+# ask about them.
 
 
 @functools.lru_cache(maxsize=1024)

@@ -192,11 +192,8 @@ def sort_hosts(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
     return tuple(sorted(hosts, key=order))
 
 
-# Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
-#
-# One small language for the command line (`--select`), for profiles and for exclusions. A selector is a
-# filter on one axis, so selecting by two selectors is the same as selecting by one and then by the other,
-# in any order.
+# Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`, for the command line (`--select`), for
+# profiles and for exclusions. Each filters one axis, so their order does not matter.
 
 
 class SelectorError(InputError, ValueError):

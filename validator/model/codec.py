@@ -162,7 +162,8 @@ def canonical(document: object) -> bytes:
 
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
-    return msgspec.to_builtins(value, enc_hook=_mapping)
+    # Other mappings than dict need the hook.
+    return msgspec.to_builtins(value, enc_hook=dict)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -223,12 +224,6 @@ def _explained(message: str, where: str) -> str:
         text = "missing"
     place = ".".join(part for part in parts if part).replace(".[", "[")
     return f"{place or 'the document'}: {text[:1].lower()}{text[1:]}"
-
-
-def _mapping(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError
 
 
 # The progress of a run of `build-matrix`, in the file that other processes read meanwhile.

@@ -377,10 +377,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def result(self, identifier: str) -> CheckResult | None:
         """Return one of the probe's checks without reading the others; None if it was not run."""
-        for number, check in enumerate(self.checks):
-            if check.get("id") == identifier:
-                return check_of(check, f"checks[{number}]")
-        return None
+        numbers = (at for at, check in enumerate(self.checks) if check.get("id") == identifier)
+        return next((check_of(self.checks[at], f"checks[{at}]") for at in numbers), None)
 
     def read_report(self) -> Report | None:
         """Return the report, or None where nothing was probed. Raises ReportError where it can't be read."""
@@ -513,32 +511,24 @@ def labelled(driver: str, product: str, compute_capability: str, gpus: int) -> O
 
 
 class Unread(str, Enum):
-    """The reason why the driver could not be read outside the container."""
+    """The reason why the driver could not be read outside the container, with a sentence for people."""
 
-    NOT_ASKED = "not_asked"
-    NO_GPU_OFFERED = "no_gpu_offered"
-    OTHER_MACHINE = "other_machine"
-    VIRTUAL_MACHINE = "virtual_machine"
-    NVML_SILENT = "nvml_silent"
-    KERNEL_SILENT = "kernel_silent"
-    KERNEL_DIFFERS = "kernel_differs"
-    NO_NODE_LABELS = "no_node_labels"
+    sentence: str
 
-    @property
-    def sentence(self) -> str:
-        return _UNREAD[self]
+    NOT_ASKED = "not_asked", "the driver was not read outside the environment"
+    NO_GPU_OFFERED = "no_gpu_offered", "the engine offers no GPU"
+    OTHER_MACHINE = "other_machine", "the engine runs on another machine"
+    VIRTUAL_MACHINE = "virtual_machine", "Docker Desktop runs containers in a virtual machine"
+    NVML_SILENT = "nvml_silent", "the driver's library NVML does not answer on the host"
+    KERNEL_SILENT = "kernel_silent", "the host has no /proc/driver/nvidia, where the kernel lists its GPUs"
+    KERNEL_DIFFERS = "kernel_differs", "NVML and /proc/driver/nvidia do not agree on the host"
+    NO_NODE_LABELS = "no_node_labels", "the node has no labels that say its driver and its GPUs"
 
-
-_UNREAD = {
-    Unread.NOT_ASKED: "the driver was not read outside the environment",
-    Unread.NO_GPU_OFFERED: "the engine offers no GPU",
-    Unread.OTHER_MACHINE: "the engine runs on another machine",
-    Unread.VIRTUAL_MACHINE: "Docker Desktop runs containers in a virtual machine",
-    Unread.NVML_SILENT: "the driver's library NVML does not answer on the host",
-    Unread.KERNEL_SILENT: "the host has no /proc/driver/nvidia, where the kernel lists its GPUs",
-    Unread.KERNEL_DIFFERS: "NVML and /proc/driver/nvidia do not agree on the host",
-    Unread.NO_NODE_LABELS: "the node has no labels that say its driver and its GPUs",
-}
+    def __new__(cls, value: str, sentence: str) -> Unread:
+        """Make a reason whose value is its name in documents."""
+        member = str.__new__(cls, value)
+        member._value_, member.sentence = value, sentence
+        return member
 
 
 class Measurement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
