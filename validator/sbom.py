@@ -28,8 +28,8 @@ from packageurl import PackageURL
 from . import __version__
 from .assemble.base_finder import BaseContents
 from .assemble.wheels import cached_wheel
-from .compat.inspect.build import WheelFile
-from .compat.inspect.elf import InspectionError
+from .compat.elf import InspectionError
+from .compat.inspect import WheelFile
 from .errors import InputError, MissingError
 from .model.spec import PROJECT, Lock, Wheel
 

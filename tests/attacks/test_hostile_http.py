@@ -21,7 +21,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from validator.compat.inspect import InvalidWheelName, wheel_name
 from validator.errors import MissingError, ValidatorError
 from validator.locks import index as index_module
 from validator.locks.index import IndexFile, PackageIndex
@@ -34,6 +33,7 @@ from validator.supply.news import _python
 from validator.system import http
 from validator.system.http import Http, HttpFailure, Kind
 from validator.system.package_sources import PackageSources
+from validator.versions import InvalidWheelName, wheel_name
 
 from ..commands import ROOT
 

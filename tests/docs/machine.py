@@ -28,7 +28,7 @@ from validator.delivery.pull import LocalImage, SelectedImage
 from validator.engines.protocol import Built, ProbeRequest, probe_version, run_probe
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
-from validator.model.measurement import Outside, Unread
+from validator.model.record import Outside, Unread
 from validator.model.spec import LABEL_SPEC, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline.makers import OpenedEngine

@@ -14,7 +14,6 @@ import msgspec
 
 from validator.assemble.base import read_config
 from validator.assemble.wheel import FormatError, parse_record
-from validator.compat.inspect import InvalidWheelName, wheel_name
 from validator.errors import ValidatorError
 from validator.locks.index import _parsed, _wheel
 from validator.registry.client import Manifest
@@ -23,6 +22,7 @@ from validator.supply import parts
 from validator.supply.news import _python
 from validator.system import http
 from validator.system.http import HttpFailure, Kind
+from validator.versions import InvalidWheelName, wheel_name
 
 from .mutators import mutate_json, mutate_text
 

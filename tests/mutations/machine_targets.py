@@ -30,7 +30,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel import open_wheel
 from validator.cli import group
 from validator.cli.predict import _host
-from validator.compat.inspect import build, elf
+from validator.compat import elf
+from validator.compat import inspect as build
 from validator.delivery.choose import TaggedImage
 from validator.engines import containers, images
 from validator.engines.this_machine import Reading, reading_of

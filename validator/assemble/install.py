@@ -15,10 +15,10 @@ from email.parser import BytesHeaderParser
 from functools import cached_property, lru_cache
 
 from .._vendor.packaging.tags import Tag
-from ..compat.inspect import wheel_name
 from ..errors import InputError
 from ..locks.resolve import target_tags
 from ..model.spec import Wheel
+from ..versions import wheel_name
 from .layers import Content, Entry, InMemory, directories_of, path_problem
 from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 

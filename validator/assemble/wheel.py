@@ -24,10 +24,9 @@ from isal import igzip_lib
 from isal.isal_zlib import crc32 as crc32_of
 
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import Wheel
-from ..versions import Version
+from ..versions import Version, wheel_name
 from .layers import directories_of, path_problem
 
 # Read the directory of a ZIP archive strictly: an archive that two readers could understand differently is an

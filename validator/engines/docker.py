@@ -26,7 +26,7 @@ from ..assemble.base import Base, ImageName
 from ..assemble.bytecode import ENVIRONMENT
 from ..assemble.image import Assembler, Destination
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.spec import (
     LABEL_BASE,
     LABEL_LOCK,

@@ -22,8 +22,7 @@ from ..assemble.image import Assembler, OciLayout
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
-from ..model.measurement import Outside, Unread
-from ..model.record import Layer
+from ..model.record import Layer, Outside, Unread
 from ..model.spec import ImageSpec, Lock
 from ..registry.names import image_tag
 from ..system import processes

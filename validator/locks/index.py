@@ -20,14 +20,13 @@ import msgspec
 from msgspec import Meta
 
 from .._vendor.packaging.tags import Tag
-from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
 from ..model.spec import Wheel
 from ..system import http
 from ..system.files import full_disk_named
 from ..system.http import HttpFailure, Kind
 from ..system.package_sources import PackageSources
-from ..versions import Version
+from ..versions import InvalidWheelName, Version, wheel_name
 
 if TYPE_CHECKING:
     import requests

@@ -25,12 +25,12 @@ from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import read_requirement
 from ..errors import InputError
 from ..matrix.document import quote_line
 from ..model.spec import Additions, ImageSpec, Lock, Wheel
 from ..system import processes
 from ..system.files import read_text, write_atomically
+from ..versions import read_requirement
 
 #: The directory of the locks, relative to the matrix file.
 DIRECTORY = Path("images") / "locks"

@@ -20,7 +20,6 @@ from uv import find_uv_bin
 
 from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import InvalidWheelName, wheel_name
 from ..compat.offers import has_extra, requirement
 from ..compat.policies import choose, requirement_of
 from ..compat.predict import of_image
@@ -33,7 +32,7 @@ from ..system.files import parse_toml, says_full_disk
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
-from ..versions import leading_numbers
+from ..versions import InvalidWheelName, leading_numbers, wheel_name
 from .index import PackageIndex
 from .lock_files import pylock_text
 

@@ -41,8 +41,7 @@ from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model import codec
 from ..model.codec import DocumentError, encode
-from ..model.measurement import Outside
-from ..model.record import Origin, Record, RecordError, read_record
+from ..model.record import Origin, Outside, Record, RecordError, read_record
 from ..model.report import ReportError, read_report
 from ..model.spec import LABEL_BASE, NO_GPU, HostClass, ImageSpec, Lock, Variant, Wheel, cell_identifier
 from ..model.verdict import unproven_failure

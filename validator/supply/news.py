@@ -17,8 +17,8 @@ import yaml
 from .._vendor.packaging.requirements import Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import facts, policies, releases
-from ..compat.inspect.build import WheelFile, write
-from ..compat.inspect.elf import InspectionError
+from ..compat.elf import InspectionError
+from ..compat.inspect import WheelFile, write
 from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
 from ..system.runs import temporary_directory
@@ -354,7 +354,7 @@ def _cudnn(measured: Mapping[str, Any], extra: Mapping[str, str]) -> str:
         raise MissingError(
             f"tensorflow {measured['tensorflow']}: neither its code nor the extra and-cuda says which cuDNN"
             " it needs",
-            hint="extend validator/compat/inspect/build.py so that it reads the version from this code",
+            hint="extend validator/compat/inspect.py so that it reads the version from this code",
         )
     return major_minor(headers)
 

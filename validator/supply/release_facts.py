@@ -24,9 +24,9 @@ from zipfile import ZipFile
 
 from ..assemble.wheels import Wheelhouse
 from ..compat import facts, inspect
-from ..compat.inspect import InvalidWheelName, build, wheel_name
-from ..compat.inspect.build import ZIP_ERRORS, inspect_tensorflow
-from ..compat.inspect.elf import InspectionError
+from ..compat import inspect as build
+from ..compat.elf import InspectionError
+from ..compat.inspect import ZIP_ERRORS, inspect_tensorflow
 from ..compat.releases import Release, add_wheel
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
@@ -36,7 +36,7 @@ from ..system import http, processes
 from ..system.files import cache_directory, full_disk_named, says_full_disk, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
-from ..versions import Version
+from ..versions import InvalidWheelName, Version, wheel_name
 from .freshness import remember
 from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
 
