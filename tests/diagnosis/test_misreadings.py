@@ -241,7 +241,7 @@ def test_no_wheel_is_suggested_for_libdevice_on_windows() -> None:
     [
         ("### OS platform and distribution\nWindows", "windows"),
         ("OS: Windows", "windows"),
-        ("I use Ubuntu 22.04. The same code works fine on\nWindows.", None),
+        ("I use Ubuntu 22.04. The same code works fine on\nWindows.", "linux"),
         ("Tested on:\n- Ubuntu 22.04: fails\n- Windows", None),
     ],
 )

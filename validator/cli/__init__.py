@@ -155,7 +155,7 @@ _SECTIONS = {
     "Which cells": "matrix_path profile selectors identifiers store_url",
     "How it is built": "engine_name base layout jobs keep_going no_validate rehearse keep rebuild",
     "How it is measured": "depth challenge challenges_path only skip own_checks",
-    "How it is started": "execute mount variables devices xla_cache uncertified host port",
+    "How it is started": "execute mount variables devices no_xla_cache uncertified host port",
     "Registry, keys and trust": """repository registry bundle plain_http push retag mount_from pull_from
         attach key builder_key identity issuer trusted_root fixtures max_age accept_expired
         trust_path log valid_for certificate_files""",

@@ -309,9 +309,9 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
     " nor --exec is given.",
 )
 @flag(
-    "--xla-cache",
-    help="Let XLA keep what it compiles for the next start, in a volume or directory of yours, if its"
-    " TensorFlow can. Nobody has tried this on a GPU yet, and a full disk then ends the program.",
+    "--no-xla-cache",
+    help="Let XLA compile everything anew at each start. By default, it keeps what it compiles in a volume or"
+    " directory of yours, where its TensorFlow can.",
 )
 @flag(
     "--uncertified",
@@ -336,7 +336,7 @@ def run_command(
     mount: bool,
     variables: Sequence[str],
     devices: str,
-    xla_cache: bool,
+    no_xla_cache: bool,
     uncertified: bool,
     driver: str | None,
     gpus: Sequence[str],
@@ -391,7 +391,7 @@ def run_command(
         terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
         registry, replace(wanted, gpu=bool(gpus)), terms, uncertified,
-        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, xla_cache,
+        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, not no_xla_cache,
     )  # fmt: skip
 
     @functools.cache
@@ -426,11 +426,6 @@ def run_command(
     finally:
         if engine is not None:
             engine.close()
-    if not xla_cache and replace(start, xla_cache=True).xla_caches:
-        print_status(
-            "XLA compiles everything anew at each start. With --xla-cache, it keeps what it compiles; but"
-            " nobody has tried that on a GPU yet, and a full disk then ends the program."
-        )
     if start.port is not None:
         print_status(
             f"JupyterLab answers at http://127.0.0.1:{start.port}/lab; it prints the token when it starts"

@@ -51,7 +51,7 @@ class Request:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
-    xla_cache: bool = False
+    xla_cache: bool = True
 
 
 @dataclass(frozen=True)

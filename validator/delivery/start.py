@@ -102,8 +102,7 @@ class Start:
     devices: how a Docker Engine gives them, not AUTO. directory: the one to mount as WORKSPACE, or None.
     environment: the variables that the user asks for. command: words in place of the image's own command.
     terminal: `-it`, `-i` or empty, as the command needs. xla_cache: let XLA keep what it compiles, where it
-    can. TensorFlow aborts the program if an entry can't be read or written, so this is off unless the user
-    asks for it.
+    can.
     """
 
     image: Image
@@ -114,7 +113,7 @@ class Start:
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = ()
     terminal: str = ""
-    xla_cache: bool = False
+    xla_cache: bool = True
 
     def __post_init__(self) -> None:
         for name, value in self.environment.items():
@@ -165,8 +164,8 @@ class Start:
         kept = " and ".join(f"{one['keeps']} (TensorFlow {one['releases']})" for one in self.xla_caches)
         return (
             f"XLA keeps {kept} for the next start: at most 2 GiB, in a separate directory for each user,"
-            " image, GPU and driver;"
-            " you asked for it with --xla-cache"
+            " image, GPU and driver, and nothing if less than 1 GiB is free; a disk that fills up while the"
+            " program runs ends it. --no-xla-cache turns this off"
         )
 
     @property

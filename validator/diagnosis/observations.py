@@ -227,10 +227,11 @@ def on_windows(observations: Observations) -> Observation | None:
 
 #: Ends the part of a sentence that says something about a value.
 _BREAK = re.compile(r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b", re.IGNORECASE)
-#: Words that say that something does not work. They are about the failing state.
+#: Words that say that something does not work, or what somebody works with. They are about the failing state.
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
-    r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b",
+    r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b"
+    r"|\b(?:I|we)(?: am|['\u2019]m| are|['\u2019]re)? work(?:ing)? (?:with|in|on|under)\b",
     re.IGNORECASE,
 )
 #: Words before a value that is a requirement, or is from another state or machine than the failing one.

@@ -53,6 +53,8 @@ _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
 #: A line of a traceback that names a file. The next line is code, which shows no symptom.
+#: The example in the label of a form, such as "OS (e.g., Linux Ubuntu 16.04): ".
+_PLACEHOLDER = re.compile(r" ?\(e\.g\.[^)]*\)(?=\W{0,4}:)")
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: A question in which somebody supposes a cause.
 _SUPPOSITION = re.compile(
@@ -233,6 +235,8 @@ class _Reader:
         return meaning
 
     def _observations(self, text: str, number: int) -> Sequence[Observation]:
+        where, shown = self._place(number), shortened(text.strip(), WIDTH)
+        text = _PLACEHOLDER.sub("", text)
         messages = self._catalogue.matches(text)
         if any(message.kind in WORDS for message in messages) and _PROGRAM.search(text):
             messages = [message for message in messages if message.kind not in WORDS]
@@ -242,7 +246,6 @@ class _Reader:
             messages = [message for message in messages if message.kind != SAID or message in stated]
         if not messages:
             return ()
-        where, shown = self._place(number), shortened(text.strip(), WIDTH)
         observations = [
             Observation(
                 message.kind,

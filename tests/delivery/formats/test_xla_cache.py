@@ -30,7 +30,7 @@ VOLUME = "tensorflow-gpu-matrix-1000"
 
 def kept(tensorflow: str = "2.21.0", **changes: Any) -> Start:
     image = with_image(tensorflow=tensorflow, digest=DIGEST)
-    return start(**{"image": image, "xla_cache": True, "command": COMMAND, **changes})
+    return start(**{"image": image, "command": COMMAND, **changes})
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_an_engine_gets_a_volume_of_the_user(format_: str, directory: Path | Non
     assert f"{FLAGS}={BOTH}" in words
     told = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     assert "compiled programs (TensorFlow >=2.16" in told
-    assert "you asked for it with --xla-cache" in told
+    assert "--no-xla-cache turns this off" in told
     assert "source=tensorflow-gpu-matrix-7," in FORMATS[format_].write(kept(user=User(7, 7)))
 
 
@@ -117,12 +117,11 @@ def test_a_variable_of_the_user_stays() -> None:
     assert {name: found[name] for name in own} == own
 
 
-def test_run_says_why_nothing_is_kept_unless_asked(shelf: Shelf, tmp_path: Path) -> None:
+def test_run_keeps_it_unless_told_not_to(shelf: Shelf, tmp_path: Path) -> None:
     shelf.push_certified(H100)
     words = ("--devices", "gpus", "--fixtures", *HERE, "--", "true")
     done = run(shelf, "run", *words, cwd=tmp_path)
-    assert PLACE not in done.out
-    assert "With --xla-cache, it keeps what it compiles; but nobody has tried that on a GPU yet" in done.err
-    done = run(shelf, "run", "--xla-cache", *words, cwd=tmp_path)
     assert f"{PLACE}=" in done.out
-    assert "--xla-cache" not in done.err
+    done = run(shelf, "run", "--no-xla-cache", *words, cwd=tmp_path)
+    assert "tensorflow-gpu-matrix" in done.out
+    assert PLACE not in done.out
