@@ -92,7 +92,7 @@ class Simulated:
         return found
 
     def collect(self, handle: Handle) -> Answer:
-        return read_answer(self._output, Unread.NVML_SILENT, engine="podman", isolates=True, node="node1")
+        return read_answer(self._output, Answer(Unread.NVML_SILENT, "podman", True, node="node1"))
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         """Do nothing."""

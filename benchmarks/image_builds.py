@@ -41,7 +41,7 @@ from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel_layers import LARGE_FILE
 from validator.assemble.wheels import Wheelhouse
 from validator.engines.endpoint import Endpoint, connect
-from validator.engines.load import load
+from validator.engines.images import load
 from validator.locks import lock_files
 from validator.matrix.load import load_matrix
 from validator.matrix.plan import plan

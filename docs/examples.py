@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.planning import load_cells
-from validator.dataset.export import export
-from validator.dataset.tables import FORMATS
+from validator.dataset.export import FORMATS, export
 from validator.resources import shipped_matrix
 
 PAGE = Path(__file__).parent / "how-to" / "use-the-data.md"

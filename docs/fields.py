@@ -21,8 +21,8 @@ from validator.compat import predict
 from validator.engines import this_machine
 from validator.model import diagnosis, prediction, record, report
 from validator.pipeline import fleet as pipeline_fleet
-from validator.pipeline import publisher
-from validator.records import comparison
+from validator.pipeline import run
+from validator.records import history
 from validator.reports import findings, overview
 from validator.reports.diagnosis import Changes
 
@@ -63,18 +63,18 @@ DOCUMENTS: Mapping[str, Mapping[str, type]] = {
         "Its fields, besides its `id`": record.Record,
     },
     "A difference (`records compare --json`, a list)": {
-        "The document": comparison.DifferenceDocument,
-        "`before` and `after`": comparison.RecordInShort,
-        "Each of the `changes`": comparison.Change,
-        "Each of the `checks`": comparison.CheckChange,
+        "The document": history.DifferenceDocument,
+        "`before` and `after`": history.RecordInShort,
+        "Each of the `changes`": history.Change,
+        "Each of the `checks`": history.CheckChange,
     },
     "Where a cell turned bad (`records bisect --json`, one; `records regressions --json`, a list)": {
-        "The document": comparison.DeclineDocument,
+        "The document": history.DeclineDocument,
         "And in the end": records.CausesField,
     },
     "A result (`build-matrix --json`, a list)": {
         "The document": building.ResultDocument,
-        "`published`": publisher.PublishedImage,
+        "`published`": run.PublishedImage,
     },
     "A cell of a fleet (`build-matrix --on … --json` and `fleet resume --json`, a list)": {
         "The document": pipeline_fleet.CellResult,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Kind, Table, encoded
+from validator.dataset.tables import SCHEMA_VERSION, TABLES, Column, Table, encoded
 
 _HEAD = f"""\
 # The tables of `data export`
@@ -54,8 +54,8 @@ def _section(table: Table) -> Iterator[str]:
         meaning = column.description
         if column.choices:
             meaning += f" One of {_listed(column.choices)}."
-        type_ = "JSON" if column.kind is Kind.JSON else column.kind.value
-        type_ += "?" if column.nullable else ""
+        kind = "JSON" if column.kind == "json" else column.kind
+        type_ = f"{kind}?" if column.nullable else kind
         yield f"| `{column.name}` | {type_} | {meaning} | {_example(column)} |\n"
 
 

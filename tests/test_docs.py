@@ -11,7 +11,7 @@ import pytest
 from docs import checks, commands, facts, fields, keys, releases, starts
 from docs.transcripts import ROOT, TRANSCRIPT, on_a_terminal, pages, refreshed
 from validator.cli import COMMANDS
-from validator.dataset.rows import fact_rows
+from validator.dataset.tables import fact_rows
 from validator.delivery.formats import FORMATS
 
 PAGES = {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages()}
@@ -106,7 +106,7 @@ def test_the_index_has_every_fact_with_a_source() -> None:
     lines = page.partition("\n## Sources\n")[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| `")]
     listed = {row[0].strip("`"): row[4] for row in rows}
-    assert listed.keys() == {row.id for row in fact_rows()}
+    assert listed.keys() == {row.id for row in fact_rows({})}
     explained = set(re.findall(r"^\| `(.+?)` \|", page.partition("\n## Sources\n")[2], re.MULTILINE))
     for name, sources in listed.items():
         keys_ = set(re.findall(r"`(.+?)`", sources))
@@ -119,7 +119,7 @@ def test_every_fact_that_the_explanation_cites_exists() -> None:
     named = set(re.findall(r"\(((?:`[a-z][\w.-]*-[\w.-]+`(?:, )?)+)\)", page))
     ids = {name for group in named for name in re.findall(r"`(.+?)`", group)}
     assert len(ids) > 10
-    assert ids <= {row.id for row in fact_rows()}
+    assert ids <= {row.id for row in fact_rows({})}
 
 
 def test_every_environment_variable_of_an_option_has_a_row() -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import http.server
 import io
 import ipaddress
@@ -24,16 +25,13 @@ import json
 import os
 import socket
 import socketserver
-import stat
 import threading
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
-from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import urlsplit
 
 from .errors import InputError, MissingError, ValidatorError
@@ -86,8 +84,21 @@ class Events:
             yield "".join(text for _, text in news).encode() or b": still here\n\n"
 
 
-#: Where pages listen to events.
-EVENTS = "/events"
+#: Where pages listen to events, and the file that a request for `/` gets.
+EVENTS, ENTRY = "/events", "index.html"
+#: The media types of a page's files. Browsers refuse scripts, modules and WebAssembly of another type.
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".md": "text/markdown; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".xml": "application/atom+xml; charset=utf-8",
+    ".zip": "application/zip",
+}
 #: Connections that listen to events, and all connections at once.
 _LISTENERS, _CONNECTIONS = 32, 128
 #: The connections of one client's address, so that one client can't take all of them.
@@ -108,7 +119,9 @@ _HEADERS = {
 
 
 class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
-    """Serve a directory and events. Use it as a context manager; `serve_forever` until `shutdown`.
+    """Serve files and events. Use it as a context manager; `serve_forever` until `shutdown`.
+
+    files: their contents by path, which may be replaced at any time.
 
     Raises MissingError if the port is in use, and InputError for an address that this machine does not have.
     """
@@ -118,8 +131,8 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, directory: Path, events: Events, host: str, port: int) -> None:
-        self.directory = -1
+    def __init__(self, files: Mapping[str, bytes], events: Events, host: str, port: int) -> None:
+        self.files = files
         self.events = events
         self.listeners = threading.BoundedSemaphore(_LISTENERS)
         #: The open connections by the address of the client.
@@ -138,7 +151,6 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
             super().__init__((str(found[4][0]), int(found[4][1])), _Handler)
         except OSError as error:
             raise _cannot_listen(host, port, error) from error
-        self.directory = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     @property
     def url(self) -> str:
@@ -154,9 +166,6 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     def server_close(self) -> None:
         self.events.close()
         super().server_close()
-        if self.directory >= 0:
-            os.close(self.directory)
-            self.directory = -1
 
     def accepts(self, host: str | None) -> bool:
         """Return whether a `Host` names this server: an address, localhost, or its own --host."""
@@ -232,23 +241,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         )
 
     def _send_file(self) -> None:
-        found = find(self.server.directory, self.path)
-        if found is None:
+        path = urllib.parse.unquote(self.path.partition("?")[0].partition("#")[0])
+        name = path.removeprefix("/") or ENTRY
+        content = self.server.files.get(name) if path.startswith("/") else None
+        if content is None:
             self._refuse(HTTPStatus.NOT_FOUND, "There is no such file.")
             return
-        with found.stream:
-            if found.tag in (self.headers.get("If-None-Match") or ""):
-                self._begin(HTTPStatus.NOT_MODIFIED, ETag=found.tag)
-                return
-            size = str(found.size)
-            self._begin(
-                HTTPStatus.OK, **{"Content-Type": found.kind, "Content-Length": size, "ETag": found.tag}
-            )
-            if self.command == "GET":
-                ends = time.monotonic() + _PATIENCE_S + found.size / _SLOWEST
-                while part := found.stream.read(1 << 16):
-                    self.connection.settimeout(max(ends - time.monotonic(), 0.001))
-                    self.wfile.write(part)
+        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        if tag in (self.headers.get("If-None-Match") or ""):
+            self._begin(HTTPStatus.NOT_MODIFIED, ETag=tag)
+            return
+        kind = TYPES.get(os.path.splitext(name)[1], "application/octet-stream")
+        size = str(len(content))
+        self._begin(HTTPStatus.OK, **{"Content-Type": kind, "Content-Length": size, "ETag": tag})
+        if self.command == "GET":
+            self.connection.settimeout(_PATIENCE_S + len(content) / _SLOWEST)
+            self.wfile.write(content)
 
     def _send_events(self) -> None:
         if not self.server.listeners.acquire(blocking=False):
@@ -316,81 +324,6 @@ def _cannot_listen(host: str, port: int, error: OSError) -> Exception:
         f"--host {host}: this machine can't listen there: {error.strerror}",
         hint="choose an address of this machine; 127.0.0.1 is only reachable from this machine itself",
     )
-
-
-# Find and open the files of a directory by the paths of requests, and nothing outside of it.
-
-
-#: The file that a request for the directory itself gets.
-ENTRY = "index.html"
-#: The media types of a page's files. Browsers refuse scripts, modules and WebAssembly of another type.
-TYPES = {
-    ".html": "text/html; charset=utf-8",
-    ".css": "text/css; charset=utf-8",
-    ".js": "text/javascript; charset=utf-8",
-    ".mjs": "text/javascript; charset=utf-8",
-    ".json": "application/json",
-    ".md": "text/markdown; charset=utf-8",
-    ".svg": "image/svg+xml",
-    ".wasm": "application/wasm",
-    ".xml": "application/atom+xml; charset=utf-8",
-    ".zip": "application/zip",
-}
-_OTHER = "application/octet-stream"
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@dataclass(frozen=True)
-class Found:
-    """An open file. tag: changes when its content does. The caller closes the stream."""
-
-    stream: BinaryIO
-    size: int
-    kind: str
-    tag: str
-
-
-def find(directory: int, target: str) -> Found | None:
-    """Open the file that a request names; None if there is none.
-
-    directory: the open directory. target: the path of the request, perhaps with a query. No symbolic link is
-    followed, and no hidden file is found.
-    """
-    parts = _parts(target)
-    if parts is None:
-        return None
-    handle = os.dup(directory)
-    try:
-        for number, part in enumerate(parts):
-            last = number == len(parts) - 1
-            below = os.open(part, _FLAGS | (0 if last else os.O_DIRECTORY), dir_fd=handle)
-            os.close(handle)
-            handle = below
-        facts = os.fstat(handle)
-        if not stat.S_ISREG(facts.st_mode):
-            return None
-        stream = open(os.dup(handle), "rb")  # noqa: SIM115
-    except (OSError, ValueError):
-        return None
-    finally:
-        with contextlib.suppress(OSError):
-            os.close(handle)
-    kind = TYPES.get(os.path.splitext(parts[-1])[1], _OTHER)
-    return Found(stream, facts.st_size, kind, f'"{facts.st_mtime_ns:x}-{facts.st_ino:x}-{facts.st_size:x}"')
-
-
-def _parts(target: str) -> list[str] | None:
-    """Return the names in a path, or None for a path that a page's file can't have."""
-    path = target.partition("?")[0].partition("#")[0]
-    if not path.startswith("/"):
-        return None
-    names = path[1:].split("/") if path != "/" else [ENTRY]
-    try:
-        parts = [urllib.parse.unquote(name, errors="strict") for name in names]
-    except UnicodeDecodeError:
-        return None
-    wrong = any(not part or part.startswith(".") or set(part) & {"/", "\\", "\0"} for part in parts)
-    return None if wrong else parts
 
 
 # Notice new records and the progress of runs, and tell the open pages.

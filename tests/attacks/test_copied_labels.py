@@ -13,7 +13,7 @@ from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.signatures import Signer
 from validator.certify.trust import Terms, Trust
-from validator.certify.verify import Rules, promote
+from validator.certify.verify import promote
 from validator.errors import ValidatorError
 from validator.model.spec import (
     LABEL_BASE,
@@ -25,7 +25,7 @@ from validator.model.spec import (
     Lock,
     Variant,
 )
-from validator.pipeline.publisher import Publisher
+from validator.pipeline.build_matrix import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 
@@ -110,9 +110,9 @@ def test_it_is_certified(registry: Registry, theirs: str, signer: Signer, trust:
 def test_it_gets_an_alias(registry: Registry, theirs: str, signer: Signer, trust: Trust) -> None:
     """`promote` moves no alias to it, even if it got a certificate somehow."""
     certify_measured(registry, record(theirs), signer, trust)
-    assert [move.alias for move in promote(registry, Rules(Terms(trust), parties()), dry_run=True)]
-    other = Rules(Terms(trust), parties().__class__(runners=parties().runners))
-    assert promote(registry, other) == []
+    assert [move.alias for move in promote(registry, Terms(trust), parties(), dry_run=True)]
+    other = (Terms(trust), parties().__class__(runners=parties().runners))
+    assert promote(registry, *other) == []
     assert set(registry.tags()) & {"latest", "2.21", "2.21-driver580"} == set()
 
 
@@ -120,7 +120,7 @@ def test_its_label_holds_an_alias(registry: Registry, repository: Repository, tr
     """A label that claims a newer TensorFlow does not keep an alias where somebody put it."""
     theirs = push_image(repository, "theirs", {"org.opencontainers.image.version": "99.0.0"})
     registry.tag(theirs, "latest")
-    (move,) = promote(registry, Rules(Terms(trust), parties()), dry_run=True)
+    (move,) = promote(registry, Terms(trust), parties(), dry_run=True)
     assert (move.was, move.moves, move.why) == (
         theirs, False,
         "no image with a valid certificate fits it, and its own image has none: no certificate is attached",

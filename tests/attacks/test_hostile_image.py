@@ -25,7 +25,7 @@ from validator.locks.lock_files import LockDirectory
 from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
 from validator.model.record import Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Lock, Variant
-from validator.pipeline.measuring import Probing, measure, targets
+from validator.pipeline.measuring import measure, targets
 from validator.pipeline.run import Options, Run, Runner
 from validator.records.store import Store
 from validator.system.files import make_machine_directory
@@ -154,8 +154,7 @@ class Machine:
                 runner=Runner(sign, lambda cell: CHALLENGE),
             )  # fmt: skip
             [target] = targets(self.engine.outside(), (), by_model=True)
-            probing = Probing(target, None, "key")
-            return measure(probing, built, LOCK, run, PERFECT["started"], lambda _: None)
+            return measure(target, built, LOCK, run, PERFECT["started"], lambda _: None)
 
     @property
     def statement(self) -> Measurement:

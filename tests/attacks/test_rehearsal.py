@@ -26,7 +26,7 @@ from validator.certify.statement import (
     statement,
 )
 from validator.certify.trust import Terms, Trust
-from validator.certify.verify import Rules, certificates, promote
+from validator.certify.verify import certificates, promote
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import NotCertified, select_best, select_named
 from validator.delivery.rehearsal import attach_rehearsal, rehearsal_statement, rehearsed
@@ -178,9 +178,9 @@ def test_its_record_is_imported(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("bundle")
 def test_its_image_gets_an_alias(registry: Registry, image: str, trust: Trust) -> None:
-    assert promote(registry, Rules(Terms(trust, accept_expired=True), parties())) == []
+    assert promote(registry, Terms(trust, accept_expired=True), parties()) == []
     registry.tag(image, "latest")
-    (move,) = promote(registry, Rules(Terms(trust, accept_expired=True), parties()))
+    (move,) = promote(registry, Terms(trust, accept_expired=True), parties())
     assert (move.moves, WHY in move.why) == (False, True)
 
 

@@ -9,7 +9,6 @@ import contextlib
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -23,10 +22,9 @@ LARGE = 64 << 20
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[PageServer]:
-    (tmp_path / "index.html").write_bytes(b"page")
-    (tmp_path / "large.zip").write_bytes(b"x" * LARGE)
-    with PageServer(tmp_path, Events(), "127.0.0.1", 0) as running:
+def server() -> Iterator[PageServer]:
+    files = {"index.html": b"page", "large.zip": b"x" * LARGE}
+    with PageServer(files, Events(), "127.0.0.1", 0) as running:
         thread = threading.Thread(target=running.serve_forever, args=(0.02,))
         thread.start()
         yield running

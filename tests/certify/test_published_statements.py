@@ -15,7 +15,7 @@ from validator.certify import provenance
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.model.spec import Choice, ImageSpec, Lock, Variant
-from validator.pipeline.publisher import Publisher
+from validator.pipeline.build_matrix import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.sbom import document_of_lock

@@ -289,14 +289,15 @@ def certificate_for(**changes: Any) -> Certificate:
         "image_digest": "sha256:" + "0" * 64, "image": "tf2.21.0-cuda12.5-cudnn9.3-py312",
         "host_class": "r580-h100", "driver": "580.65.06", "gpus": (), "lock_digest": "", "probe_version": "",
         "tensorflow": "2.21.0", "python": "3.12", "cuda": "12.5", "cudnn": "9.3", "passed": (), "skipped": (),
-        "failed": (), "record_id": "", "measured": format_timestamp(MEASURED_AT), "issued": "", "signer": "",
+        "failed": (), "record_id": "", "measured": format_timestamp(MEASURED_AT), "signer": "",
+        "issued": format_timestamp(MEASURED_AT),
         "expires": format_timestamp(MEASURED_AT + timedelta(days=14)),
     }  # fmt: skip
     return Certificate(**(fields | changes))
 
 
 def against(certificate: Certificate) -> str | None:
-    return verify._against_certificate(certificate, Terms(Trust()), MEASURED_AT + timedelta(hours=1))
+    return verify._against(certificate, Terms(Trust()), MEASURED_AT + timedelta(hours=1))
 
 
 class TestTheNewestStatementOfAHostClassDecides:

@@ -31,8 +31,8 @@ from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
 from validator.model.spec import Lock
 from validator.pipeline import makers
-from validator.pipeline.publisher import PublishedImage, TagTaken
-from validator.pipeline.run import Result, Status
+from validator.pipeline.build_matrix import TagTaken
+from validator.pipeline.run import PublishedImage, Result, Status
 from validator.registry.names import Repository
 from validator.resources import shipped_matrix
 

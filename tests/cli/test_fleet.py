@@ -32,8 +32,7 @@ from validator.model.prediction import PlannedCell
 from validator.model.record import Record, Verdict
 from validator.model.spec import Cell, HostClass, ImageSpec
 from validator.pipeline.fleet import StoredHost
-from validator.pipeline.publisher import PublishedImage
-from validator.pipeline.run import Options, Result, Run, Runner, Status
+from validator.pipeline.run import Options, PublishedImage, Result, Run, Runner, Status
 from validator.records.store import Store
 from validator.system.package_sources import PackageSources
 from validator.versions import ComputeCapability, DriverRelease
@@ -75,10 +74,8 @@ class Site:
             document["challenge"] = self.challenge or words[words.index("--challenge") + 1]
         outside = outside_of(self.host) if self.host["gpus"] else Unread.NO_GPU_OFFERED
         content = json.dumps(document).encode() if self.broken is None else self.broken
-        return Answer(
-            content, "", outside, "podman", self.isolates,
-            job["image"] if self.isolates else None, "node1",
-        )  # fmt: skip
+        digest = job["image"] if self.isolates else None
+        return Answer(outside, "podman", self.isolates, digest, "node1", content)
 
     def run(self, cells: list[Cell], *, signs: bool = True, as_json: bool = False, **options: Any) -> int:
         """Do what `build-matrix --on` does after building."""

@@ -22,7 +22,7 @@ from validator.locks import lock_files
 from validator.locks.resolve import PLATFORM
 from validator.matrix.load import load_matrix
 from validator.model.spec import Lock, Wheel
-from validator.system import toml
+from validator.system.files import parse_toml
 
 from ..commands import run
 from ..integration.docker.package_index import TinyWheel
@@ -202,7 +202,7 @@ def test_pip_and_uv_install_exactly_the_lock(
         for installer in installers:
             assert installed(tmp_path, index, *installer, name) == expected
     written = (tmp_path / ("out/pylock.toml" if to_file else "pylock.toml")).read_text()
-    read = Pylock.from_dict(toml.loads(written))
+    read = Pylock.from_dict(parse_toml(written))
     assert {str(one.name): str(one.version) for one in read.packages} == expected
     assert str(read.requires_python) == "==3.11.*"
     assert read.tool == {"tensorflow-gpu-matrix": {"image": lock.identifier, "lock": lock.digest}}

@@ -20,8 +20,7 @@ from validator.errors import MissingError
 from validator.model.record import Verdict
 from validator.model.spec import NO_GPU, ImageSpec, Variant
 from validator.pipeline.makers import Estimate
-from validator.pipeline.publisher import PublishedImage
-from validator.pipeline.run import Result, Status
+from validator.pipeline.run import PublishedImage, Result, Status
 from validator.versions import ComputeCapability, DriverRelease
 
 from ..pipeline.test_build_matrix import SPEC

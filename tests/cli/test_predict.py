@@ -12,7 +12,7 @@ from validator.compat import policies
 from validator.compat.facts import read_on
 from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
-from validator.engines import host_reading
+from validator.engines import this_machine
 from validator.errors import EXIT_FAILED, InputError, MissingError
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.spec import RECOMMENDED
@@ -170,7 +170,7 @@ def test_options_that_are_not_enough(arguments: str, capsys: pytest.CaptureFixtu
 
 def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     seen = Outside("570.124.06", "570.124.06", (GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0"),))
-    monkeypatch.setattr(host_reading, "read_host", lambda: seen)
+    monkeypatch.setattr(this_machine, "read_host", lambda: seen)
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     found = predict(capsys, "--tensorflow 2.18.1 --from-host")
     assert (found["driver"], found["gpu"], found["prediction"]["outcome"]) == ("570.124.06", "a100", "works")
@@ -180,7 +180,7 @@ def test_this_machine(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 
 
 def test_a_machine_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_reading, "read_host", lambda: Unread.NVML_SILENT)
+    monkeypatch.setattr(this_machine, "read_host", lambda: Unread.NVML_SILENT)
     with pytest.raises(MissingError, match="shows no NVIDIA driver"):
         cli.run(["predict", "--tensorflow", "2.18.1", "--from-host"])
 

@@ -19,8 +19,7 @@ from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
 from validator.model.spec import ImageSpec
-from validator.pipeline.publisher import PublishedImage
-from validator.pipeline.run import Result, Status
+from validator.pipeline.run import PublishedImage, Result, Status
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 

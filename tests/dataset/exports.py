@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from validator.cli.planning import load_cells
-from validator.dataset.export import Exported, export
-from validator.dataset.tables import FORMATS, TABLES, Column, Kind, Table
+from validator.dataset.export import FORMATS, Exported, export
+from validator.dataset.tables import TABLES, Column, Table
 from validator.model.prediction import PlannedCell
 from validator.model.record import Record
 from validator.resources import shipped_matrix
@@ -59,7 +59,7 @@ def read_parquet(directory: Path, name: str) -> list[dict[str, Any]]:
     kinds = {column.name: column.kind for column in TABLES[name].columns}
     for row in rows:
         for field, value in row.items():
-            if kinds[field] is Kind.JSON:
+            if kinds[field] == "json":
                 row[field] = json.loads(value)
             elif isinstance(value, datetime):
                 row[field] = value.isoformat().replace("+00:00", "Z")
@@ -70,9 +70,9 @@ def _value(column: Column, text: str) -> Any:
     # Python's module for CSV does not tell an empty text from no value.
     if text == "" and column.nullable:
         return None
-    if column.kind is Kind.TEXT:
+    if column.kind == "text":
         return text.removeprefix("'")
-    if column.kind in (Kind.CHOICE, Kind.TIME):
+    if column.kind in ("choice", "time"):
         return text
     return json.loads(text)
 

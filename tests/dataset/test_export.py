@@ -17,7 +17,7 @@ import yaml
 
 import validator
 from docs.examples import EXAMPLE, PAGE, export_to, refreshed
-from validator.dataset import tables
+from validator.dataset import export
 from validator.dataset.tables import SCHEMA_VERSION, TABLES
 from validator.errors import InputError, MissingError
 from validator.records import record_files
@@ -48,7 +48,7 @@ def test_the_description_is_a_data_package(exported: Path) -> None:
     package = package_of(exported)
     published("data-package-1.json").validate(package)
     resources = package["resources"]
-    assert len(resources) == len(TABLES) * len(tables.FORMATS)
+    assert len(resources) == len(TABLES) * len(export.FORMATS)
     assert len({resource["name"] for resource in resources}) == len(resources)
     for resource in resources:
         content = (exported / resource["path"]).read_bytes()
@@ -138,7 +138,7 @@ def test_the_same_rows_have_the_same_digest_in_other_formats(tmp_path: Path) -> 
 def test_rows_of_several_groups_are_all_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import pyarrow.parquet
 
-    monkeypatch.setattr(tables, "_GROUP", 100)
+    monkeypatch.setattr(export, "_GROUP", 100)
     exports.write(tmp_path / "data", formats=["json", "parquet"])
     file = pyarrow.parquet.ParquetFile(tmp_path / "data" / "messages.parquet")
     assert file.metadata.num_row_groups > 5
@@ -183,7 +183,7 @@ def test_an_export_with_a_file_of_the_user_s_is_not_replaced(tmp_path: Path) -> 
 @pytest.mark.service
 def test_a_full_disk_leaves_nothing() -> None:
     with small_disk("128k") as place:
-        for format_ in tables.FORMATS:
+        for format_ in export.FORMATS:
             with pytest.raises(MissingError, match="no space left on the disk that holds"):
                 exports.write(place / "data", formats=[format_], selectors=FEW)
             assert os.listdir(place) == []
@@ -192,7 +192,7 @@ def test_a_full_disk_leaves_nothing() -> None:
 def test_without_pyarrow_the_command_names_what_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "find_spec", lambda name: None)
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
     done = run("data", "export", tmp_path / "data", "--format", "csv,parquet")
     assert done.returncode == 3 and not (tmp_path / "data").exists()
     assert "Parquet needs the library pyarrow, which is not installed" in done.stderr

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.dataset.rows import Cleaner, check_rows, exported, names_of, record_rows
-from validator.dataset.tables import TABLES, csv_writer
+from validator.dataset.export import csv_writer
+from validator.dataset.tables import TABLES, Cleaner, check_rows, exported, names_of, record_rows
 from validator.model.codec import encode
 from validator.model.record import Origin, Record, Verdict
 
@@ -216,13 +216,12 @@ def test_an_empty_text_is_quoted_and_null_is_not() -> None:
 
 def test_names_of_fields_that_become_the_same_are_all_kept() -> None:
     clean = Cleaner({"wintermute", "neuromancer"}, set())
-    clean.start()
     assert clean.value({"wintermute": 1, "neuromancer": 2}) == {"<name>": 1, "<name>_": 2}
 
 
 @pytest.mark.slow
 def test_many_records_are_read_one_by_one() -> None:
-    """Nothing holds all records, and a new redaction is made now and then."""
+    """Nothing holds all records."""
     alive = 0
 
     class Counted(Record, frozen=True):

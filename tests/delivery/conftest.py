@@ -12,7 +12,7 @@ from docker.errors import ImageNotFound
 
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
-from validator.engines.endpoint import Reached, reach
+from validator.engines.endpoint import Endpoint, reach
 from validator.errors import MissingError
 from validator.registry import client as registry_module
 from validator.registry import session as session_module
@@ -46,7 +46,7 @@ def behind(shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> Shelf
 
 @pytest.fixture(scope="module")
 @tiers.docker
-def engine() -> Iterator[Reached]:
+def engine() -> Iterator[Endpoint]:
     try:
         reached = reach()
     except MissingError as error:
@@ -58,7 +58,7 @@ def engine() -> Iterator[Reached]:
 
 
 @pytest.fixture
-def stored(engine: Reached, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
+def stored(engine: Endpoint, shelf: Shelf, proxy: Proxy) -> Iterator[Callable[[], list[str]]]:
     """List the engine's names for images of the test's repository, direct or through the proxy."""
 
     def names() -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from validator.certify.trust import Trust
-from validator.engines.endpoint import Reached
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_OK
 from validator.pipeline import bundle as module
 
@@ -170,7 +170,7 @@ def test_layouts_can_be_bundled_again(shelf: Shelf, tmp_path: Path) -> None:
 
 @pytest.fixture
 @tiers.docker
-def unloaded(engine: Reached) -> Iterator[Callable[[], list[str]]]:
+def unloaded(engine: Endpoint) -> Iterator[Callable[[], list[str]]]:
     """List the engine's names for the image of these tests, and remove them in the end."""
     name = f"tensorflow-gpu-matrix:{LOADED}"
 

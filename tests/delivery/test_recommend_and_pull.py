@@ -15,7 +15,7 @@ import pytest
 from docker.transport import UnixHTTPAdapter
 
 from validator.cli.images import RecommendationDocument, connect_engine
-from validator.engines.endpoint import Endpoint, Reached
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, MissingError
 from validator.model.record import Certificate
 from validator.registry.names import identifier_of
@@ -85,7 +85,7 @@ def test_recommend_ends_with_1_when_nothing_fits(shelf: Shelf) -> None:
 
 
 def test_pull_pulls_the_best_image_by_its_digest(
-    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]]
+    shelf: Shelf, engine: Endpoint, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
     shelf.push_certified(H100, tag=OLDER)
@@ -107,7 +107,7 @@ def _config(shelf: Shelf, digest: str) -> str:
 
 
 def test_the_name_moves_to_the_new_image(
-    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]]
+    shelf: Shelf, engine: Endpoint, stored: Callable[[], list[str]]
 ) -> None:
     shelf.push_certified(H100)
     name = shelf.registry.repository.tagged(TAG)
@@ -146,7 +146,7 @@ def test_a_registry_that_is_down_is_reported(shelf: Shelf, stored: Callable[[], 
     ],
 )
 def test_wrong_input_is_explained(
-    shelf: Shelf, arguments: tuple[str, ...], says: str, engine: Reached
+    shelf: Shelf, arguments: tuple[str, ...], says: str, engine: Endpoint
 ) -> None:
     shelf.push()
     done = run(shelf, "pull", "--fixtures", *arguments)
@@ -170,7 +170,7 @@ def test_without_an_engine(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_remote_engine_has_other_gpus(
-    shelf: Shelf, engine: Reached, stored: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, engine: Endpoint, stored: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.push_certified(H100)
     adapter = engine.quick.api.get_adapter("http+docker://localhost")

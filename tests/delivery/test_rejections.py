@@ -11,7 +11,7 @@ import pytest
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.delivery.pull import Engine, local_ids, select_named
-from validator.engines.endpoint import Reached
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, ValidatorError
 from validator.model.codec import now_utc
 
@@ -160,14 +160,14 @@ def test_the_engine_rejects_an_altered_layer(
 
 
 @pytest.fixture
-def local_engine(engine: Reached) -> Iterator[Engine]:
+def local_engine(engine: Endpoint) -> Iterator[Engine]:
     own = Engine()
     yield own
     own.close()
 
 
 def test_a_tag_that_moves_after_verification_changes_nothing(
-    shelf: Shelf, local_engine: Engine, engine: Reached, stored: Callable[[], list[str]]
+    shelf: Shelf, local_engine: Engine, engine: Endpoint, stored: Callable[[], list[str]]
 ) -> None:
     digest = shelf.push_certified(H100)
     selected = select_named(shelf.registry, host(*ON_H100[1::2]), shelf.terms, NAMED, pytest.fail)

@@ -11,7 +11,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from validator.engines.endpoint import Reached
+from validator.engines.endpoint import Endpoint
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK
 
 from ..emulation import cdi
@@ -94,7 +94,7 @@ def test_run_prints_no_line_for_a_rejected_image(shelf: Shelf) -> None:
 
 
 @pytest.fixture
-def without_gpus(engine: Reached) -> docker.DockerClient:
+def without_gpus(engine: Endpoint) -> docker.DockerClient:
     if os.geteuid() != 0:
         pytest.skip("CDI specifications can only be written by root")
     if cdi.offers_gpus(engine.quick) or "nvidia" in engine.info["Runtimes"]:

@@ -14,7 +14,7 @@ import pytest
 
 from validator.assemble.destinations import OciLayout
 from validator.delivery.resolve import split_reference
-from validator.engines.endpoint import Reached, reach
+from validator.engines.endpoint import Endpoint, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC
 from validator.registry.layout import named_in_layout
@@ -342,7 +342,7 @@ def own() -> Iterator[PrivateEngine]:
 
 
 @pytest.fixture
-def engine(own: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reached]:
+def engine(own: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
     """Yield the engine that commands use in this test."""
     monkeypatch.setenv("DOCKER_HOST", own.url)
     reached = reach()
@@ -351,7 +351,7 @@ def engine(own: PrivateEngine, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reac
 
 
 @pytest.fixture
-def imported(engine: Reached, tmp_path: Path) -> Iterator[Callable[[str], str]]:
+def imported(engine: Endpoint, tmp_path: Path) -> Iterator[Callable[[str], str]]:
     """Yield a function that puts an image of this project into the engine. It takes a tag, returns an id."""
     empty = tmp_path / "empty.tar"
     subprocess.run(["tar", "-cf", str(empty), "--files-from=/dev/null"], check=True)
@@ -426,7 +426,7 @@ def test_the_engine_s_image_that_can_use_the_gpu_is_taken(
 
 
 def test_compose_starts_an_image_of_the_local_engine(
-    local: str, engine: Reached, shelf: Shelf, tmp_path: Path
+    local: str, engine: Endpoint, shelf: Shelf, tmp_path: Path
 ) -> None:
     if subprocess.run(["docker", "compose", "version"], capture_output=True).returncode:
         pytest.skip("Docker Compose is not installed")

@@ -220,7 +220,7 @@ class Cluster(FakeFleet):
         spec = _spec(job["cell"].partition("@")[0])
         found = measured(spec, job["arguments"])
         outside = Unread.NO_GPU_OFFERED if spec.variant is Variant.CPU else outside_of(report()["host"])
-        return Answer(found, "", outside, "podman", True, job["image"], "node1")
+        return Answer(outside, "podman", True, job["image"], "node1", found)
 
 
 def _spec(identifier: str) -> ImageSpec:
@@ -264,7 +264,7 @@ def emulated(
         patch.setattr("validator.certify.trust_file.make_own_key", make_own_key)
         for name in ("validator.certify.trust_file", "validator.cli.signing"):
             patch.setattr(f"{name}.own_signer", own_signer)
-        patch.setattr("validator.engines.host_reading.read_host", lambda: outside_of(report()["host"]))
+        patch.setattr("validator.engines.this_machine.read_host", lambda: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.
         patch.setattr(registry_module, "_SETTLE_S", 0.0)
         yield

@@ -19,7 +19,7 @@ from validator.model.diagnosis import Diagnosis
 from validator.model.prediction import CellDocument, FindingDocument, Reason
 from validator.model.record import Record, Verdict, contents_of
 from validator.model.report import CheckResult, report_of
-from validator.records.comparison import DeclineDocument, DifferenceDocument
+from validator.records.history import DeclineDocument, DifferenceDocument
 from validator.records.store import Store
 from validator.reports.findings import PinnedDocument
 from validator.reports.overview import RowDocument

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from validator.engines import ask_nvml, host_reading
-from validator.engines.host_reading import Answer, NvmlGpu, read_host, reading_of
+from validator.engines import ask_nvml, this_machine
+from validator.engines.this_machine import NvmlGpu, Reading, read_host, reading_of
 from validator.model.measurement import GpuIdentity, Outside, Unread
 
 from ..emulation.stubs import Stubs, build
@@ -30,12 +30,12 @@ def information(gpu: NvmlGpu, uuid: str | None = None) -> str:
     return f"Model: \t\t {gpu.name}\nIRQ:   \t\t 129\nGPU UUID: \t {uuid or gpu.uuid}\nGPU Excluded:\t No\n"
 
 
-BOTH = Answer(
+BOTH = Reading(
     DRIVER, (H100, T4), VERSION, {"0000:3b:00.0": information(H100), "0001:af:00.0": information(T4)}
 )
 
 
-def changed(**fields: Any) -> Answer:
+def changed(**fields: Any) -> Reading:
     return msgspec.structs.replace(BOTH, **fields)
 
 
@@ -53,7 +53,7 @@ def changed(**fields: Any) -> Answer:
         ),
     ],
 )
-def test_what_nvml_and_the_kernel_agree_on_is_the_reading(answer: Answer) -> None:
+def test_what_nvml_and_the_kernel_agree_on_is_the_reading(answer: Reading) -> None:
     assert reading_of(answer) == Outside(
         DRIVER,
         DRIVER,
@@ -64,7 +64,7 @@ def test_what_nvml_and_the_kernel_agree_on_is_the_reading(answer: Answer) -> Non
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (Answer(), Unread.NVML_SILENT),
+        (Reading(), Unread.NVML_SILENT),
         (changed(driver=None), Unread.NVML_SILENT),
         (changed(version=None), Unread.KERNEL_SILENT),
         (changed(version="Module of something else"), Unread.KERNEL_DIFFERS),
@@ -78,12 +78,12 @@ def test_what_nvml_and_the_kernel_agree_on_is_the_reading(answer: Answer) -> Non
         (changed(wsl=True, driver="570.26"), Unread.KERNEL_DIFFERS),
     ],
 )
-def test_without_agreement_there_is_no_reading(answer: Answer, why: Unread) -> None:
+def test_without_agreement_there_is_no_reading(answer: Reading, why: Unread) -> None:
     assert reading_of(answer) is why
 
 
 def test_under_wsl_nvml_counts_alone() -> None:
-    answer = Answer("576.02", (H100,), wsl=True)
+    answer = Reading("576.02", (H100,), wsl=True)
     assert reading_of(answer) == Outside(
         "576.02", None, (GpuIdentity("GPU-B", "NVIDIA H100 80GB HBM3", "9.0"),)
     )
@@ -133,7 +133,7 @@ def test_the_script_answers_what_the_reading_needs(tmp_path: Path) -> None:
     nvml = FakeNvml(H100, T4)
     found = ask_nvml.answer(nvml, tmp_path, wsl=False)
     assert not nvml.open
-    assert msgspec.convert(json.loads(json.dumps(found)), Answer) == BOTH
+    assert msgspec.convert(json.loads(json.dumps(found)), Reading) == BOTH
     assert ask_nvml.answer(nvml, tmp_path / "no", wsl=True) == {
         "driver": DRIVER,
         "gpus": found["gpus"],
@@ -188,9 +188,9 @@ def test_no_variable_puts_another_library_in_front_of_the_drivers(
     monkeypatch.setenv(variable, str(places[variable]))
     monkeypatch.setenv("STUB_GPUS", "0")
     # With the variable, the script does find a driver; so it is the empty environment that keeps it out.
-    script = [sys.executable, str(host_reading._SCRIPT)]
+    script = [sys.executable, str(this_machine._SCRIPT)]
     found = json.loads(subprocess.run(script, capture_output=True, check=True).stdout)
-    assert reading_of(msgspec.convert(found, Answer)) is Unread.KERNEL_SILENT
+    assert reading_of(msgspec.convert(found, Reading)) is Unread.KERNEL_SILENT
     assert read_host() is Unread.NVML_SILENT
 
 
@@ -201,5 +201,5 @@ def test_an_answer_that_can_not_be_read_is_no_reading(
     for text in ("import os; os.abort()", "print('{')", "print('{\"driver\": 1}')"):
         script = tmp_path / "script.py"
         script.write_text(text)
-        monkeypatch.setattr(host_reading, "_SCRIPT", script)
+        monkeypatch.setattr(this_machine, "_SCRIPT", script)
         assert read_host() is Unread.NVML_SILENT

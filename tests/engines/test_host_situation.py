@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines.host_reading import read_this_host
+from validator.engines.this_machine import read_this_host
 from validator.errors import InputError
 from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.prediction import Host

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.engines import host_reading, this_machine
+from validator.engines import this_machine
 from validator.engines.this_machine import Container, active_python, look, pythons_on_path
 from validator.model.measurement import Outside
 
@@ -90,7 +90,7 @@ def test_what_hangs_is_said_to_be_late_and_holds_nothing_up(
 ) -> None:
     hanging = tmp_path / "hang.py"
     hanging.write_text("import time\ntime.sleep(600)\n")
-    monkeypatch.setattr(host_reading, "_SCRIPT", hanging)
+    monkeypatch.setattr(this_machine, "_SCRIPT", hanging)
     kernel = Outside("580.95.05", "580.95.05", ())
     monkeypatch.setattr(this_machine, "kernel_reading", lambda: kernel)
     script(alone / "podman", "exec /bin/sleep 600")
@@ -151,10 +151,10 @@ def test_the_kernel_lists_driver_and_gpus(tmp_path: Path) -> None:
     proc = tmp_path / "proc/driver/nvidia"
     (proc / "gpus/0000:3b:00.0").mkdir(parents=True)
     (proc / "gpus/0000:3b:00.0/information").write_text("Model: \t\t Tesla T4\nIRQ:   42\n")
-    assert host_reading.kernel_reading(tmp_path) is None
+    assert this_machine.kernel_reading(tmp_path) is None
     line = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Release Build\n"
     (proc / "version").write_text(line)
-    found = host_reading.kernel_reading(tmp_path)
+    found = this_machine.kernel_reading(tmp_path)
     assert found is not None
     assert (found.driver, [gpu.name for gpu in found.gpus]) == ("570.124.06", ["Tesla T4"])
-    assert host_reading.read_this_host(outside=found, root=tmp_path).capability is None
+    assert this_machine.read_this_host(outside=found, root=tmp_path).capability is None

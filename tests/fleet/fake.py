@@ -123,7 +123,7 @@ class FakeFleet:
         if self.answer is not None:
             return self.answer(job)
         digest = "sha256:" + "0" * 64 if job["ending"] == OTHER_IMAGE else job["image"]
-        return Answer(job["cell"].encode(), "", Unread.NOT_ASKED, "fake", True, digest, "node1")
+        return Answer(Unread.NOT_ASKED, "fake", True, digest, "node1", job["cell"].encode())
 
     def cancel(self, handles: Sequence[Handle]) -> None:
         self._answer("cancel")

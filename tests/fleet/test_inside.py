@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from validator.fleet import inside
-from validator.fleet.protocol import CutError, Ending, read_answer, read_ending, read_frames
+from validator.fleet.protocol import Answer, CutError, Ending, read_answer, read_ending, read_frames
 from validator.model.measurement import Unread
 from validator.probe import workers
 
+KNOWN = Answer(Unread.NOT_ASKED, "podman", True)
 REPORT = '{"checks": [{"id": "driver", "outcome": "pass"}]}'
 
 
@@ -43,7 +44,7 @@ def ending(done: subprocess.CompletedProcess[bytes]) -> Ending:
 def test_a_report_comes_back_whole(place: Path) -> None:
     done = run(place, f"print({REPORT!r}); print('progress', file=sys.stderr)")
     assert done.returncode == 0
-    answer = read_answer(done.stdout, Unread.NOT_ASKED, engine="podman", isolates=True)
+    answer = read_answer(done.stdout, KNOWN)
     assert answer.report == REPORT.encode() + b"\n"
     assert answer.failure == ""
     assert answer.started <= answer.finished
@@ -101,7 +102,7 @@ def test_a_termination_message_that_can_not_be_written_costs_nothing(place: Path
 def test_no_report_is_an_answer_too(place: Path) -> None:
     done = run(place, "print('no TensorFlow', file=sys.stderr); sys.exit(3)")
     assert done.returncode == 1
-    answer = read_answer(done.stdout, Unread.NOT_ASKED, engine="podman", isolates=True)
+    answer = read_answer(done.stdout, KNOWN)
     assert answer.report is None
     assert answer.failure == "the probe exited with status 3 without a report: no TensorFlow"
 
@@ -118,7 +119,7 @@ def test_the_limit_ends_the_probe_and_its_children(place: Path, tmp_path: Path) 
         "--limit", "6",
     )  # fmt: skip
     assert done.returncode == 1
-    answer = read_answer(done.stdout, Unread.NOT_ASKED, engine="podman", isolates=True)
+    answer = read_answer(done.stdout, KNOWN)
     assert answer.report is None
     assert answer.failure == "the probe exceeded its time limit of 6 s and was stopped"
     assert _has_ended(int(pid.read_text()))
@@ -159,7 +160,7 @@ def test_more_output_than_a_report_is_cut_off(place: Path, monkeypatch: pytest.M
     script.write_text(script.read_text().replace("LARGEST = 64 << 20", "LARGEST = 1000"))
     done = run(place, "sys.stdout.write('x' * 300_000)")
     assert done.returncode == 1
-    answer = read_answer(done.stdout, Unread.NOT_ASKED, engine="podman", isolates=True)
+    answer = read_answer(done.stdout, KNOWN)
     assert answer.failure == "the probe's output is too large for a report"
 
 
@@ -200,19 +201,12 @@ def test_a_unit_of_one_task_has_no_workers(place: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_frames_other_files(place: Path) -> None:
-    command = [sys.executable, "-I", str(place / "inside.py"), "--frame", "outside"]
-    done = subprocess.run(command, input=b'{"driver": null}', capture_output=True, check=True)
-    assert read_frames(done.stdout) == {"outside": b'{"driver": null}'}
-
-
-@pytest.mark.slow
 def test_a_report_that_is_not_the_one_of_the_ending_is_refused(place: Path) -> None:
     first, second = run(place, "print('first')"), run(place, "print('second')")
     ends = first.stdout.index(b"tfm-frame ending")
     mixed = first.stdout[:ends] + second.stdout[second.stdout.index(b"tfm-frame ending") :]
     with pytest.raises(CutError, match="not the one that the ending names"):
-        read_answer(mixed, Unread.NOT_ASKED, engine="podman", isolates=True)
+        read_answer(mixed, KNOWN)
 
 
 def test_it_needs_only_python_3_9() -> None:

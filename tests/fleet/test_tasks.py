@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from tests.fleet.making import unit
 from validator.fleet.protocol import ATTEMPTS, Unit, array_name
-from validator.model.spec import HostClass, ImageSpec, Lock, Variant
-from validator.pipeline.fleet import _Image
-from validator.pipeline.publisher import PublishedImage
+from validator.model.spec import Cell, HostClass, ImageSpec, Lock, Variant
+from validator.pipeline.fleet import unit_of
+from validator.pipeline.run import PublishedImage
 
 from .fake import FakeFleet
 from .making import digest
@@ -106,6 +106,7 @@ def test_units_run_on_as_many_nodes_as_the_fleet_says(
     published = PublishedImage("tag", f"registry.test/ours@{digest(1)}", digest(1), sent=True)
     spec = ImageSpec("2.21.0", "3.12", Variant.CPU)
     lock = Lock(spec.identifier, "3.12", "x86_64-manylinux_2_28", (), ())
-    image = _Image(spec, published, lock, (), "2.2.0+0")
-    unit = image.unit(host, depth, FakeFleet(tmp_path, (), workers=workers))
+    unit = unit_of(
+        Cell(spec, host), published, lock, "2.2.0+0", depth, FakeFleet(tmp_path, (), workers=workers)
+    )
     assert (unit.tasks, unit.depth, unit.host_class) == (tasks, depth, host.identifier)

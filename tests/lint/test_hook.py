@@ -16,7 +16,7 @@ import yaml
 
 from validator import cli
 from validator.lint.readers import reads
-from validator.system import toml
+from validator.system.files import parse_toml
 
 ROOT = Path(__file__).parents[2]
 #: The keys of a hook (pre_commit.clientlib, MANIFEST_HOOK_DICT), with their types.
@@ -37,7 +37,7 @@ def test_the_manifest_is_one_that_pre_commit_accepts() -> None:
     assert all(isinstance(value, KEYS[key]) for key, value in hook.items())
     assert hook["language"] == "python"
     program = shlex.split(hook["entry"])[0]
-    project = toml.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = parse_toml((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert program in project["project"]["scripts"]
 
 

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import io
 import json
-import os
 import shlex
 import socket
 import sqlite3
@@ -34,7 +33,7 @@ from validator.cli.predict import _host
 from validator.compat.inspect import build, elf
 from validator.delivery.choose import TaggedImage
 from validator.engines import containers, images
-from validator.engines.host_reading import Answer, reading_of
+from validator.engines.this_machine import Reading, reading_of
 from validator.errors import ValidatorError
 from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
@@ -101,7 +100,7 @@ def read_job(data: bytes, _: Path) -> None:
     each(
         lambda: protocol.read_result(whole + frame("output", output), UNIT, True),
         lambda: protocol.read_fault(fault),
-        lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Answer)),
+        lambda: reading_of(codec.convert(codec.parse(parts.get("outside", data)), Reading)),
         lambda: protocol.read_frames(data, "node"),
     )
 
@@ -296,23 +295,19 @@ def _listed(path: Path) -> None:
 # What people and browsers send.
 
 
-def read_request(data: bytes, place: Path) -> None:
+def read_request(data: bytes, _: Path) -> None:
     """Send a request to the server of the page."""
-    (place / "index.html").write_text("<html>")
     server = object.__new__(PageServer)
     server.events, server._name = Events(), "localhost"
     server.events.close()
     server.listeners = cast(Any, SimpleNamespace(acquire=lambda **_: True, release=lambda: None))
-    server.directory = os.open(place, os.O_RDONLY)
+    server.files = {"index.html": b"<html>"}
     here, there = socket.socketpair()
     with contextlib.closing(here), contextlib.closing(there):
         there.sendall(data[:60_000])
         there.shutdown(socket.SHUT_WR)
-        try:
-            with contextlib.suppress(OSError):
-                _Handler(here, ("127.0.0.1", 1), server)
-        finally:
-            os.close(server.directory)
+        with contextlib.suppress(OSError):
+            _Handler(here, ("127.0.0.1", 1), server)
 
 
 def read_question(data: bytes, _: Path) -> None:

@@ -36,12 +36,11 @@ from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
 from validator.pipeline.measuring import record_of_report
 from validator.records import record_files
-from validator.records.comparison import changed_checks, changes
-from validator.records.history import Entry, wrong_time
+from validator.records.history import Entry, changed_checks, changes, wrong_time
 from validator.registry.client import ImageConfig, Manifest, Tags
 from validator.registry.client import parse as parse_document
+from validator.reports.diagnosis import markdown
 from validator.reports.diagnosis import text as diagnosis_text
-from validator.reports.issue import markdown
 from validator.reports.overview import junit
 from validator.reports.page.measurements import gather
 from validator.reports.printable import json_text

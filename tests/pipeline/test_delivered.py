@@ -22,7 +22,7 @@ from validator.model.measurement import measurement_of
 from validator.model.record import Origin, Record, RecordError, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.offline.receive import Bundle, Image
-from validator.pipeline.delivered import measure, read_line
+from validator.pipeline.bundle import measure, read_line
 from validator.pipeline.measuring import Question
 from validator.pipeline.run import Runner
 

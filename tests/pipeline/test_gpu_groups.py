@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from validator.errors import MissingError
@@ -77,7 +79,7 @@ def test_only_the_cells_with_a_challenge_are_measured(
     challenges: dict[str, str], expected: list[tuple[str, str]]
 ) -> None:
     asked = asked_for(targets(MIXED, (), by_model=True), SPEC, challenges)
-    assert [(target.host_class, challenge) for target, challenge in asked] == expected
+    assert [(target.host_class, target.challenge) for target in asked] == expected
 
 
 @pytest.mark.parametrize("challenges", [{}, {f"{SPEC.identifier}@r580-a100": "1"}, {SPEC.identifier: "1"}])
@@ -88,12 +90,13 @@ def test_a_machine_that_nobody_asked_measures_nothing(challenges: dict[str, str]
 
 def test_a_challenge_for_an_image_is_for_the_only_model_of_a_machine() -> None:
     found = targets(Outside(DRIVER, DRIVER, (T4,)), (), by_model=True)
-    assert asked_for(found, SPEC, {SPEC.identifier: "1"}) == [(found[0], "1")]
+    assert asked_for(found, SPEC, {SPEC.identifier: "1"}) == [replace(found[0], challenge="1")]
     with pytest.raises(MissingError):
         asked_for(found, SPEC, {H100_CELL: "1"})
 
 
 def test_a_host_that_can_not_be_read_repeats_the_challenge_of_its_image() -> None:
-    found = [Target(Unread.NO_GPU_OFFERED)]
-    assert asked_for(found, SPEC, {"another@r580-h100": "0", H100_CELL: "1"}) == [(found[0], "1")]
-    assert asked_for(found, SPEC, {"another@r580-h100": "0"}) == [(found[0], None)]
+    found = Target(Unread.NO_GPU_OFFERED)
+    asked = asked_for([found], SPEC, {"another@r580-h100": "0", H100_CELL: "1"})
+    assert asked == [replace(found, challenge="1")]
+    assert asked_for([found], SPEC, {"another@r580-h100": "0"}) == [found]

@@ -10,8 +10,8 @@ import pytest
 from validator.engines.protocol import Built
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.spec import ImageSpec, Lock, Variant
-from validator.pipeline.build_matrix import build, publish
-from validator.pipeline.publisher import PublishedImage, RefusedError
+from validator.pipeline.build_matrix import RefusedError, build, publish
+from validator.pipeline.run import PublishedImage
 
 from .fakes import FakeEngine, report
 from .test_build_matrix import Bench, bench  # noqa: F401

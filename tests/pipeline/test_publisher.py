@@ -27,9 +27,8 @@ from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
 from validator.model.record import BaseOrigin, Verdict
 from validator.model.spec import ImageSpec, Lock
-from validator.pipeline import publisher as publishing
-from validator.pipeline.build_matrix import build_matrix
-from validator.pipeline.publisher import Publisher
+from validator.pipeline import build_matrix as publishing
+from validator.pipeline.build_matrix import Publisher, build_matrix
 from validator.pipeline.run import Event, Options, Phase, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry

@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from validator.probe import tensorflow_devices
+from validator.probe import loader, tensorflow_devices
 from validator.probe.check import FULL, Check, Context, Result
 from validator.probe.check import check as make_check
 from validator.probe.checks import compute, data, environment, layers, libraries, packages, xla_programs
 from validator.probe.child import EXCEPTION, SIGNAL, Answer, Failure
-from validator.probe.collectors import loader
 
 
 def changed(facts: dict[str, Any], **host: Any) -> Context:
@@ -211,12 +210,12 @@ def test_the_imported_tensorflow_is_the_installed_one(
     ],
 )
 def test_both_encodings_of_cudnn_versions_are_decoded(number: int, version: str) -> None:
-    assert loader.cudnn_version(number) == version
+    assert loader.decoded(number) == version
 
 
 @pytest.mark.parametrize(("number", "version"), [(2708, "2.7.8"), (21605, "2.16.5"), (22707, "2.27.7")])
 def test_nccl_versions(number: int, version: str) -> None:
-    assert loader.nccl_version(number) == version
+    assert loader.decoded(number) == version
 
 
 LOG = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.probe.collectors import installed
+from validator.probe import installed
 
 
 def shared_object(path: Path, tag: int, text: str, base: int = 0x4000) -> Path:

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -104,7 +105,7 @@ def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
     comparing = {
         check.id
         for check in checks.CHECKS
-        if "training.tolerance(" in used_by(check.run.__name__, check.run.__module__)
+        if re.search(r"training\.(tolerance|allowed)\(", used_by(check.run.__name__, check.run.__module__))
     }
     assert comparing == CHECKS | LONG
     assert {check for asked in list(each_result_once().values())[1:] for check in asked} == CHECKS

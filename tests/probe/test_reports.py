@@ -28,8 +28,7 @@ from validator.model.report import (
 from validator.model.verdict import REQUIRED_CHECKS
 from validator.probe.check import END, HOST, OWN, TENSORFLOW
 from validator.probe.checks import CHECKS
-from validator.probe.cli import report
-from validator.probe.collectors import collect
+from validator.probe.cli import collect, report
 from validator.probe.stages import Progress, Stage
 from validator.problems import CATALOGUE
 

@@ -14,12 +14,12 @@ from validator.model.record import Verdict
 from validator.model.report import report_of
 from validator.model.verdict import HEALTH, PROBE_VERSION, REQUIRED_CHECKS, Reason, judge
 from validator.probe import cli as probe_report
+from validator.probe import installed, loader
 from validator.probe.check import Context, Result
 from validator.probe.checks import CHECKS, compute, environment, libraries, packages
 from validator.probe.child import Answer
-from validator.probe.collectors import installed, loader
-from validator.probe.collectors.xla import Search
-from validator.probe.stages import Entry, Progress, Stage
+from validator.probe.stages import Progress, Stage
+from validator.probe.xla import Search
 
 from ..records.values import OUTSIDE, document
 from .checks.test_silent_cpu import seen
@@ -231,9 +231,10 @@ def _report_with(name: str, found: Result) -> dict[str, Any]:
     """Return a report as the probe writes it, in which every required check but one passed."""
     check = next(check for check in CHECKS if check.id == name)
     stage = Stage(check.stage, [check], Progress(print))
-    stage.results[name] = Entry(found, 0.1)
+    stage.results[name] = found, 0.1
     made = document(None, **{name: "missing"})
     for entry in made["checks"]:
         entry.update(statement=None, problems=[])
-    made["checks"].append(probe_report.reported(check, stage))
+    probed = probe_report.report([check], [stage], {"host": {}, "environment": {}}, "", "", 0.1, None)
+    made["checks"] += probed["checks"]
     return {**made, "format": 2, "probe": {"version": f"{PROBE_VERSION}+test"}}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -31,13 +32,14 @@ def run(
     limit_s: float = 60,
     tensorflow: Path | None = None,
     import_limit_s: float = 60,
+    said: list[str] | None = None,
 ) -> dict[str, Stage]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, [FAKES, tensorflow])))}
     running = [
         Stage(
             stage,
             [BY_ID[name] for name in names if BY_ID[name].stage == stage],
-            progress=Progress(lambda line: None),
+            progress=Progress(([] if said is None else said).append),
             registry="fake_checks",
             environment=environment,
             import_limit_s=import_limit_s,
@@ -49,7 +51,7 @@ def run(
 
 
 def results(stages: dict[str, Stage]) -> dict[str, Result]:
-    return {name: entry.result for stage in stages.values() for name, entry in stage.results.items()}
+    return {name: result for stage in stages.values() for name, (result, _) in stage.results.items()}
 
 
 def outcomes(stages: dict[str, Stage]) -> dict[str, str]:
@@ -181,9 +183,11 @@ def test_an_exception_of_tensorflow_is_a_failure(facts: dict[str, Any], tmp_path
 @pytest.mark.slow
 def test_tensorflow_is_imported_again_after_a_crash(facts: dict[str, Any], tmp_path: Path) -> None:
     package = fake_tensorflow(tmp_path, "print('imported')\n")
-    stages = run(facts, "tf_fine", "tf_segfault", "tf_after", tensorflow=package)
+    said: list[str] = []
+    stages = run(facts, "tf_fine", "tf_segfault", "tf_after", tensorflow=package, said=said)
     assert outcomes(stages) == {"tf_fine": "pass", "tf_segfault": "crash", "tf_after": "pass"}
     assert stages[TENSORFLOW].log.text.count("imported") == 2
+    assert sum(re.fullmatch(r"TensorFlow imported in \d+\.\d s", line) is not None for line in said) == 2
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_only_a_process_that_exists_and_does_not_descend_from_the_probe_is_anoth
 
 
 def test_without_nvml_there_is_an_error_and_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validator.probe.collectors.host.NVML_NAMES", ("libno-such-nvml.so.1",))
+    monkeypatch.setattr("validator.probe.host.NVML_NAMES", ("libno-such-nvml.so.1",))
     watch = Health(os.getpid())
     assert watch.error is not None and "libno-such-nvml" in watch.error
     assert (watch.snapshot(), watch.xid_sources) == ([], [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.probe.collectors.xla import Flags, parse, unknown_flags
+from validator.probe.xla import Flags, parse, unknown_flags
 
 
 @pytest.mark.parametrize(

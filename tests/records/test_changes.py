@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from validator.model.record import Record
-from validator.records.comparison import Change, changed_checks, changes
+from validator.records.history import Change, changed_checks, changes
 
 from ..support import said
 from .values import record

@@ -23,8 +23,7 @@ from validator.model.prediction import (
     count_words,
     decide,
 )
-from validator.reports.diagnosis import WIDTH, text
-from validator.reports.issue import markdown
+from validator.reports.diagnosis import WIDTH, markdown, text
 from validator.reports.overview import overview
 from validator.reports.page.site import ENTRY, site
 from validator.reports.printable import MISSING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,18 +19,7 @@ from validator.serve import Events, PageServer, Watch
 INDEX = b"<!doctype html><title>page</title>"
 
 
-@pytest.fixture
-def directory(tmp_path: Path) -> Path:
-    page = tmp_path / "page"
-    (page / "data").mkdir(parents=True)
-    (page / "index.html").write_bytes(INDEX)
-    (page / "data" / "a b.js").write_text("detail()")
-    (page / ".hidden").write_text("secret")
-    (tmp_path / "outside.txt").write_text("secret")
-    (page / "link.txt").symlink_to(tmp_path / "outside.txt")
-    (page / "up").symlink_to(tmp_path)
-    os.mkfifo(page / "pipe")
-    return page
+FILES = {"index.html": INDEX, "data/a b.js": b"detail()"}
 
 
 @pytest.fixture
@@ -40,8 +28,12 @@ def events() -> Events:
 
 
 @pytest.fixture
-def server(directory: Path, events: Events) -> Iterator[PageServer]:
-    with PageServer(directory, events, "127.0.0.1", 0) as server:
+def server(events: Events, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PageServer]:
+    (tmp_path / "page" / "data").mkdir(parents=True)
+    for name in ("outside.txt", "page/index.html", "page/data/secret.js"):
+        (tmp_path / name).write_text("secret")
+    monkeypatch.chdir(tmp_path / "page")
+    with PageServer(FILES, events, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
@@ -106,10 +98,8 @@ def test_head_has_no_body(server: PageServer) -> None:
         ("a", "application/octet-stream"),
     ],
 )  # fmt: skip
-def test_files_have_the_type_that_browsers_ask_for(
-    server: PageServer, directory: Path, name: str, kind: str
-) -> None:
-    (directory / name).write_bytes(b"\0")
+def test_files_have_the_type_that_browsers_ask_for(server: PageServer, name: str, kind: str) -> None:
+    server.files = {name: b"\0"}
     assert ask(server, f"/{name}").headers["Content-Type"] == kind
 
 
@@ -117,8 +107,8 @@ def test_files_have_the_type_that_browsers_ask_for(
     "path",
     [
         "/../outside.txt", "/%2e%2e/outside.txt", "/data/../../outside.txt", "/..%2foutside.txt",
-        "//outside.txt", "/link.txt", "/up/outside.txt", "/.hidden", "/%2ehidden", "/data", "/data/",
-        "/data//a%20b.js", "/pipe", "/index.html%00", "/index.html/x", "/%ff",
+        "//outside.txt", "/data/secret.js", "/./index.html", "/data/../index.html", "/data", "/data/",
+        "/data//a%20b.js", "/index.html%00", "/index.html/x", "/%ff",
         "/data%5c..%5c..%5coutside.txt", "index.html",
         "http://127.0.0.1/index.html", "/" + "a" * 5000, "*",
     ],
@@ -151,10 +141,10 @@ def test_a_name_that_was_pointed_here_is_refused(server: PageServer, host: str |
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT", "X"])
-def test_nothing_can_be_written(server: PageServer, directory: Path, method: str) -> None:
+def test_nothing_can_be_written(server: PageServer, method: str) -> None:
     answer = ask(server, "/index.html", method, Content_Length="0")
     assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
-    assert (directory / "index.html").read_bytes() == INDEX
+    assert ask(server).body == INDEX
 
 
 def test_what_is_not_http_is_refused_and_not_quoted(server: PageServer) -> None:
@@ -165,11 +155,11 @@ def test_what_is_not_http_is_refused_and_not_quoted(server: PageServer) -> None:
     assert ask(server).status == 200
 
 
-def test_an_unchanged_file_is_not_sent_again(server: PageServer, directory: Path) -> None:
+def test_an_unchanged_file_is_not_sent_again(server: PageServer) -> None:
     tag = ask(server).headers["ETag"]
     again = ask(server, If_None_Match=tag)
     assert (again.status, again.body) == (304, b"")
-    (directory / "index.html").write_bytes(b"new")
+    server.files = {"index.html": b"new"}
     assert ask(server, If_None_Match=tag).body == b"new"
 
 
@@ -197,9 +187,9 @@ def test_a_page_gets_the_newest_states_and_then_each_change(server: PageServer, 
             assert b"\\n\\nevent: forged" in read_until(connection, f'"{last}'.encode())
 
 
-def test_streams_end_with_the_server(directory: Path) -> None:
+def test_streams_end_with_the_server() -> None:
     events = Events()
-    with PageServer(directory, events, "127.0.0.1", 0) as server:
+    with PageServer(FILES, events, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         with socket.create_connection(("127.0.0.1", port(server)), timeout=20) as connection:
@@ -258,16 +248,16 @@ def test_one_client_leaves_connections_for_others(
             assert b" 200 " in read_until(other, b"\r\n")
 
 
-def test_a_port_in_use_is_an_error_with_a_way_out(server: PageServer, directory: Path) -> None:
+def test_a_port_in_use_is_an_error_with_a_way_out(server: PageServer) -> None:
     with pytest.raises(MissingError, match=f"port {port(server)} of 127.0.0.1 is in use") as caught:
-        PageServer(directory, Events(), "127.0.0.1", port(server))
+        PageServer(FILES, Events(), "127.0.0.1", port(server))
     assert "--port" in (caught.value.hint or "")
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "not a name"])
-def test_an_address_of_another_machine_is_an_error(directory: Path, host: str) -> None:
+def test_an_address_of_another_machine_is_an_error(host: str) -> None:
     with pytest.raises(InputError, match="--host"):
-        PageServer(directory, Events(), host, 0)
+        PageServer(FILES, Events(), host, 0)
 
 
 def test_a_silent_stream_gets_signs_of_life() -> None:

@@ -105,7 +105,7 @@ def why(ends: Ends, name: str) -> dict[str, Any]:
     """
     from ..diagnosis import diagnose_ends
     from ..model.diagnosis import WAYS
-    from ..reports.printable import environment_facts, headline, missing_facts
+    from ..reports.printable import environment_facts, fact_names, headline
 
     with rejecting("text"):
         diagnosis = diagnose_ends(_within_reach(ends), name)
@@ -115,7 +115,7 @@ def why(ends: Ends, name: str) -> dict[str, Any]:
         "headlines": [cause.headline for cause in diagnosis.causes],
         "ways": [[f"{way[:1].upper()}{way[1:]}" for way in of_cause] for of_cause in ways],
         "facts": list(environment_facts(diagnosis)),
-        "missing": list(missing_facts(diagnosis)),
+        "missing": list(fact_names(diagnosis.missing)),
     }
     return {"diagnosis": dataclasses.asdict(diagnosis), "words": words}
 

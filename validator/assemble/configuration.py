@@ -152,7 +152,7 @@ _SOURCES = (
     "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",
     "engines/__init__.py", "engines/protocol.py",
     "model/*.py", "probe/**/*.py", "probe/data/*.json", "redaction/*.py",
-    "reports/__init__.py", "reports/diagnosis.py", "reports/printable.py", "reports/issue.py",
+    "reports/__init__.py", "reports/diagnosis.py", "reports/printable.py",
     "reports/templates/diagnosis.html.j2",
     "system/__init__.py", "system/files.py", "system/orphans.py", "system/processes.py",
     "system/runs.py",

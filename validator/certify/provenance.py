@@ -92,38 +92,19 @@ def statement(digest: str, inputs: Inputs, repository: str, builder: Signatory, 
             hint="use a base from a registry",
         )
     dependencies = [
-        {"name": "lock", "digest": _hex(inputs.lock_digest)},
-        {"name": "recipe", "digest": _hex(inputs.recipe_digest)},
-        {"name": "base", "uri": str(inputs.base), "digest": _hex(inputs.base.digest)},
+        _Dependency("lock", _hex(inputs.lock_digest)),
+        _Dependency("recipe", _hex(inputs.recipe_digest)),
+        _Dependency("base", _hex(inputs.base.digest), uri=str(inputs.base)),
     ]
     if (installed := inputs.base.installed) is not None:
-        dependencies.append(
-            {"name": "packages", "digest": _hex(installed), "annotations": {"installed": list(inputs.added)}}
-        )
+        dependencies.append(_Dependency("packages", _hex(installed), annotations=_Annotations(inputs.added)))
     if inputs.source_commit is not None:
-        dependencies.append({"name": "source", "digest": {"gitCommit": inputs.source_commit}})
-    return codec.canonical(
-        {
-            "_type": STATEMENT_V1,
-            "subject": [{"name": repository, "digest": _hex(digest)}],
-            "predicateType": PREDICATE,
-            "predicate": {
-                "buildDefinition": {
-                    "buildType": BUILD_TYPE,
-                    "externalParameters": {"image": inputs.image},
-                    "internalParameters": {},
-                    "resolvedDependencies": dependencies,
-                },
-                "runDetails": {
-                    "builder": {
-                        "id": builder_id(builder),
-                        "version": {"tensorflow-gpu-matrix": inputs.version},
-                    },
-                    "metadata": {"finishedOn": finished},
-                },
-            },
-        }
-    )
+        dependencies.append(_Dependency("source", {"gitCommit": inputs.source_commit}))
+    definition = _Definition(BUILD_TYPE, _Parameters(inputs.image), _Nothing(), tuple(dependencies))
+    run = _Run(_Builder(builder_id(builder), _Version(inputs.version)), _Metadata(finished))
+    subject = (_Subject(repository, _Sha256(**_hex(digest))),)
+    made = _Statement(STATEMENT_V1, subject, PREDICATE, _Predicate(definition, run))
+    return codec.canonical(codec.encode(made))
 
 
 def builder_id(builder: Signatory) -> str:
@@ -187,10 +168,10 @@ def provenance_of(
     )
 
 
-# The types of the statement, which accept exactly what this project writes.
+# The types of the statement. It is read as exactly what is written.
 
 
-class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="camel"):
+class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):
     pass
 
 
@@ -279,7 +260,7 @@ def read_provenance(payload: bytes, digest: str, builder: Party) -> Provenance:
     if parse_timestamp(run.metadata.finished_on) is None:
         raise NoProvenance(f"finishedOn is not a timestamp ({run.metadata.finished_on!r})")
     parts = {entry.name: entry for entry in definition.resolved_dependencies}
-    base = _origin_of(parts["base"])
+    base = BaseOrigin.parse(parts["base"].uri or "")
     assert base is not None
     inputs = Inputs(
         image=definition.external_parameters.image,
@@ -301,7 +282,7 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
         yield f"it names {', '.join(names) or 'nothing'} instead of its lock, recipe, base and source"
         return
     parts = {entry.name: entry for entry in dependencies}
-    origin = _origin_of(parts["base"])
+    origin = BaseOrigin.parse(parts["base"].uri or "")
     if (origin and origin.installed) != (_sha256_of(parts["packages"]) if "packages" in parts else None):
         yield "its packages are not those of its base"
     for entry in dependencies:
@@ -319,10 +300,6 @@ def _problems_of_dependencies(dependencies: tuple[_Dependency, ...]) -> Iterator
             listed = _listed(entry)
             if digest_of_packages(listed) != _sha256_of(entry) or not all(map(INSTALLED.fullmatch, listed)):
                 yield "its list of packages does not have the digest that it names"
-
-
-def _origin_of(entry: _Dependency) -> BaseOrigin | None:
-    return BaseOrigin.parse(entry.uri or "")
 
 
 def _listed(entry: _Dependency) -> tuple[str, ...]:
@@ -383,16 +360,10 @@ def attach_sbom(registry: Registry, digest: str, document: Mapping[str, Any], si
         own = TrustFile(builders=(Party("this builder", trust, datetime.max.replace(tzinfo=at.tzinfo)),))
         if document in tuple(_sboms(registry, digest, own, at)):
             return
-        statement = codec.canonical(
-            {
-                "_type": STATEMENT_V1,
-                "subject": [{"name": str(registry.repository), "digest": _hex(digest)}],
-                "predicateType": SBOM_PREDICATE,
-                "predicate": document,
-            }
-        )
+        subject = ({"name": str(registry.repository), "digest": _hex(digest)},)
+        made = _SbomsStatement(STATEMENT_V1, subject, SBOM_PREDICATE, dict(document))
         try:
-            bundle = parse_bundle(signer.sign(statement))
+            bundle = parse_bundle(signer.sign(codec.canonical(codec.encode(made))))
         except BundleError as error:
             raise ValidatorError(
                 f"the list of packages of {digest} can't be attached: its signed statement is not valid:"

@@ -11,7 +11,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -41,6 +41,10 @@ _GPU = ("name", "compute_capability", "memory_bytes")
 _VERSIONS = ("tensorflow", "python", "cuda", "cudnn")
 #: The entry of the configuration that lists the limits, and its only annotation.
 LIMITS = "limits"
+#: The entries of the configuration that are read. Only the last two may be missing.
+_ENTRIES = ("image", "lock", "probe", "host", "record", "certificate", LIMITS, "wheel")
+
+T = TypeVar("T")
 
 
 class NoCertificate(ValueError):
@@ -154,23 +158,8 @@ class _Statement(msgspec.Struct, frozen=True):
     subject: tuple[_Subject, ...]
 
 
-class _Spec(msgspec.Struct, frozen=True):
-    spec: str
-
-
-class _Image(_Spec, frozen=True):
-    tensorflow: str
-    python: str
-    cuda: str
-    cudnn: str
-
-
-class _Lock(msgspec.Struct, frozen=True):
+class _Sha256(msgspec.Struct, frozen=True):
     sha256: str
-
-
-class _Probe(msgspec.Struct, frozen=True):
-    version: str
 
 
 class _Necessity(msgspec.Struct, frozen=True):
@@ -181,19 +170,13 @@ class _OwnCheck(msgspec.Struct, frozen=True):
     """The descriptor of a check of the user's own."""
 
     name: str
-    digest: _Lock
+    digest: _Sha256
     annotations: _Necessity
 
 
 class _Gpu(msgspec.Struct, frozen=True):
     name: str
     compute_capability: str
-
-
-class _Host(msgspec.Struct, frozen=True):
-    class_: str = msgspec.field(name="class")
-    driver: str
-    gpus: tuple[_Gpu, ...]
 
 
 class _PoorHost(msgspec.Struct, frozen=True):
@@ -204,44 +187,34 @@ class _PoorHost(msgspec.Struct, frozen=True):
     gpus: tuple[dict[str, Any], ...] = ()
 
 
-class _Record(msgspec.Struct, frozen=True):
-    id: str
-    finished: str
+class _Parts:
+    """The entries of a predicate's configuration by name. Raises NoCertificate if one is repeated."""
 
+    def __init__(self, predicate: _Predicate) -> None:
+        names = [str(entry.get("name")) for entry in predicate.configuration]
+        for name in _ENTRIES:
+            if names.count(name) > 1:
+                raise NoCertificate(f"its configuration has {names.count(name)} entries with the name {name}")
+        self.found = {
+            name: entry.get("digest" if name == "lock" else "annotations")
+            for name, entry in zip(names, predicate.configuration, strict=True)
+        }
 
-class _Issue(msgspec.Struct, frozen=True, rename="camel"):
-    issued: str
-    expires: str
-    fixture: bool
-    skipped_tests: tuple[str, ...]
+    def entry(self, name: str, kind: type[T]) -> T:
+        """Return an entry. Raises DocumentError if it is missing or of another type."""
+        if name not in self.found:
+            raise DocumentError(f"configuration.{name}: missing")
+        return codec.convert(self.found[name], kind, f"configuration.{name}")
 
+    def get(self, name: str, field: str, kind: type[T]) -> T:
+        """Return a field of an entry. Raises DocumentError as `entry` does."""
+        fields = self.entry(name, dict[str, Any])
+        if field not in fields:
+            raise DocumentError(f"configuration.{name}.{field}: missing")
+        return codec.convert(fields[field], kind, f"configuration.{name}.{field}")
 
-class _Limits(msgspec.Struct, frozen=True):
-    limits: tuple[Limit, ...]
-
-
-class _Wheel(msgspec.Struct, frozen=True):
-    origin: str
-
-
-class _Configuration(msgspec.Struct, frozen=True):
-    """The facts about a measurement, by the name of their resource descriptor."""
-
-    image: _Image
-    lock: _Lock
-    probe: _Probe
-    host: _Host
-    record: _Record
-    certificate: _Issue
-    limits: _Limits = _Limits(())
-    wheel: _Wheel | None = None
-
-
-class _FailedConfiguration(msgspec.Struct, frozen=True):
-    image: _Spec
-    host: _PoorHost
-    record: _Record
-    certificate: _Issue
+    def text(self, name: str, field: str) -> str:
+        return self.get(name, field, str)
 
 
 def refuse_rehearsal(payload: bytes) -> None:
@@ -285,15 +258,19 @@ def read_statement(payload: bytes, digest: str, signer: str) -> Certificate | Fa
 
 
 def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate:
-    found = codec.convert(_parts(predicate), _Configuration, "configuration")
-    lock = f"sha256:{found.lock.sha256}"
+    parts = _Parts(predicate)
+    image = parts.text("image", "spec")
+    lock = f"sha256:{parts.text('lock', 'sha256')}"
     if not is_digest(lock):
         raise NoCertificate(f"lock: {lock} is not a digest")
-    if not found.host.gpus:
+    gpus = tuple(
+        GpuFacts(gpu.name, gpu.compute_capability) for gpu in parts.get("host", "gpus", tuple[_Gpu, ...])
+    )
+    if not gpus:
         raise NoCertificate("it names no GPU")
-    gpus = tuple(GpuFacts(gpu.name, gpu.compute_capability) for gpu in found.host.gpus)
+    driver = parts.text("host", "driver")
     try:
-        driver = str(DriverRelease.parse(found.host.driver))
+        driver = str(DriverRelease.parse(driver))
         for gpu in gpus:
             _ = gpu.capability
     except ValueError as error:
@@ -305,39 +282,43 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
             checks.append(OwnCheck(own.name, own.digest.sha256, own.annotations.required))
     return Certificate(
         image_digest=digest,
-        image=found.image.spec,
-        host_class=found.host.class_,
+        image=image,
+        host_class=parts.text("host", "class"),
         driver=driver,
         gpus=gpus,
         lock_digest=lock,
-        probe_version=found.probe.version,
-        tensorflow=found.image.tensorflow,
-        python=found.image.python,
-        cuda=found.image.cuda,
-        cudnn=found.image.cudnn,
+        probe_version=parts.text("probe", "version"),
+        tensorflow=parts.text("image", "tensorflow"),
+        python=parts.text("image", "python"),
+        cuda=parts.text("image", "cuda"),
+        cudnn=parts.text("image", "cudnn"),
         passed=predicate.passed_tests,
-        skipped=found.certificate.skipped_tests,
+        skipped=parts.get("certificate", "skippedTests", tuple[str, ...]),
         failed=predicate.failed_tests,
-        record_id=found.record.id,
-        measured=found.record.finished,
-        issued=found.certificate.issued,
-        expires=found.certificate.expires,
+        record_id=parts.text("record", "id"),
+        measured=parts.text("record", "finished"),
+        issued=parts.text("certificate", "issued"),
+        expires=parts.text("certificate", "expires"),
         signer=signer,
-        fixture=found.certificate.fixture,
+        fixture=parts.get("certificate", "fixture", bool),
         checks=tuple(checks),
-        limits=found.limits.limits,
-        tensorflow_wheel=found.wheel.origin if found.wheel else None,
+        limits=parts.get("limits", "limits", tuple[Limit, ...]) if "limits" in parts.found else (),
+        tensorflow_wheel=parts.text("wheel", "origin") if parts.found.get("wheel") is not None else None,
     )
 
 
 def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
-    found = codec.convert(_parts(predicate), _FailedConfiguration, "configuration")
+    parts = _Parts(predicate)
+    # They are not needed, but every statement of this project has them.
+    parts.text("certificate", "expires")
+    parts.get("certificate", "skippedTests", tuple[str, ...])
+    host = parts.entry("host", _PoorHost)
     try:
-        driver = str(DriverRelease.parse(found.host.driver)) if found.host.driver else None
+        driver = str(DriverRelease.parse(host.driver)) if host.driver else None
     except ValueError:
         driver = None
     gpus = []
-    for entry in found.host.gpus:
+    for entry in host.gpus:
         # The probe may have read only one of the two facts.
         with contextlib.suppress(ValueError):
             gpu = codec.convert(entry, _Gpu)
@@ -346,26 +327,14 @@ def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
             gpus.append(facts)
     return Failure(
         image_digest=digest,
-        image=found.image.spec,
-        host_class=found.host.class_,
+        image=parts.text("image", "spec"),
+        host_class=host.class_,
         driver=driver,
         gpus=tuple(gpus),
         failed=predicate.failed_tests,
-        record_id=found.record.id,
-        measured=found.record.finished,
-        issued=found.certificate.issued,
+        record_id=parts.text("record", "id"),
+        measured=parts.text("record", "finished"),
+        issued=parts.text("certificate", "issued"),
         signer=signer,
-        fixture=found.certificate.fixture,
+        fixture=parts.get("certificate", "fixture", bool),
     )
-
-
-def _parts(predicate: _Predicate) -> dict[str, Any]:
-    """Return the entries of the configuration by name. Raises NoCertificate if one is repeated."""
-    names = [str(entry.get("name")) for entry in predicate.configuration]
-    for name in _Configuration.__struct_fields__:
-        if names.count(name) > 1:
-            raise NoCertificate(f"its configuration has {names.count(name)} entries with the name {name}")
-    return {
-        name: entry.get("digest" if name == "lock" else "annotations")
-        for name, entry in zip(names, predicate.configuration, strict=True)
-    }

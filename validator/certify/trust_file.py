@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -32,14 +32,13 @@ from ..matrix.document import (
     check_shape,
     keys_of,
     parse_document,
-    plain_value,
     quote,
     read_document,
     unknown_name,
 )
 from ..matrix.document import Path as Place
 from ..matrix.schema import Axis, Text
-from ..model.codec import NEVER, now_utc, parse_timestamp
+from ..model.codec import now_utc
 from ..model.measurement import Source
 from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
@@ -56,6 +55,12 @@ from .trust import (
 
 #: The file's name, next to the matrix.
 NAME = "trust.yaml"
+_HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
+#: The sections of the file, and of the keys of a machine: for what it measures, and for what it builds.
+RUNNERS, BUILDERS = "runners", "builders"
+_ROLES = {RUNNERS: "runner", BUILDERS: "builder"}
+#: How long a machine is registered for, unless somebody says otherwise.
+TERM = timedelta(days=365)
 HINT = f"{manual('reference/trust-file.md')} describes the file"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _PEM = re.compile(
@@ -97,19 +102,19 @@ def is_empty(path: Path) -> bool:
 # The shape of the file.
 
 
+_NOT_REVOKED = datetime.max.replace(tzinfo=timezone.utc)
+
+
 class _Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: Text = ""
     identity: Text = ""
     issuer: Text = ""
 
 
-class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class _Builder(_Release, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Text
-    key: Text = ""
-    identity: Text = ""
-    issuer: Text = ""
     until: datetime
-    revoked: datetime = NEVER
+    revoked: datetime = _NOT_REVOKED
 
 
 class _Runner(_Builder, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -129,62 +134,53 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _parties(document: Document) -> TrustFile:
-    check_shape(document, _File)
+    content = check_shape(document, _File)
     document.raise_problems()
-    content = plain_value(document.root)
-    release = _signatory(content["release"], ("release",), document) if "release" in content else None
+    given = isinstance(document.root, MappingNode) and "release" in keys_of(document.root)
+    release = _signatory(content.release, ("release",), document) if given else None
     found = {
-        section: tuple(
-            _party(entry, (section, index), document) for index, entry in enumerate(content.get(section, []))
-        )
-        for section in ("builders", "runners")
+        section: tuple(_party(entry, (section, index), document) for index, entry in enumerate(entries))
+        for section, entries in ((BUILDERS, content.builders), (RUNNERS, content.runners))
     }
     document.raise_problems()
     _refuse_repeats(release, found, document)
-    codes = content.get("refuse_limits", [])
-    codes = [codes] if isinstance(codes, str) else codes
-    for index, code in enumerate(codes):
+    for index, code in enumerate(content.refuse_limits):
         if code not in _LIMITS:
             document.report(("refuse_limits", index), unknown_name(code, _LIMITS))
     document.raise_problems()
-    return TrustFile(release, found["builders"], found["runners"], tuple(codes))
+    return TrustFile(release, found[BUILDERS], found[RUNNERS], tuple(content.refuse_limits))
 
 
-def _party(entry: dict[str, Any], place: Place, document: Document) -> Party:
-    if not _NAME.fullmatch(entry["name"]):
-        document.report((*place, "name"), f"{quote(entry['name'])} is not a name: use letters, digits, . _ -")
-    globs = entry.get("host_classes", [])
-    globs = [globs] if isinstance(globs, str) else globs
+def _party(entry: _Builder, place: Place, document: Document) -> Party:
+    if not _NAME.fullmatch(entry.name):
+        document.report((*place, "name"), f"{quote(entry.name)} is not a name: use letters, digits, . _ -")
+    globs, sources = (entry.host_classes, entry.outside) if isinstance(entry, _Runner) else ([], [])
     for index, glob in enumerate(globs):
         if not _GLOB.fullmatch(glob):
             message = f'{quote(glob)} is not a host class (such as "r580-h100", or "*-h100" for every driver)'
             document.report((*place, "host_classes", index), message)
-    sources = entry.get("outside", [])
-    sources = [sources] if isinstance(sources, str) else sources
     for index, source in enumerate(sources):
         if source not in _SOURCES:
             document.report((*place, "outside", index), unknown_name(source, _SOURCES))
-    until = parse_timestamp(entry["until"])
-    assert until is not None
-    revoked = parse_timestamp(entry["revoked"]) if "revoked" in entry else None
+    revoked = None if entry.revoked == _NOT_REVOKED else entry.revoked
     known = tuple(Source(source) for source in sources if source in _SOURCES)
     signatory = _signatory(entry, place, document)
-    return Party(entry["name"], signatory, until, revoked, tuple(globs), known)
+    return Party(entry.name, signatory, entry.until, revoked, tuple(globs), known)
 
 
-def _signatory(entry: dict[str, str], place: Place, document: Document) -> Signatory:
-    given = {name for name in ("key", "identity", "issuer") if name in entry}
+def _signatory(entry: _Release, place: Place, document: Document) -> Signatory:
+    given = {name for name in ("key", "identity", "issuer") if getattr(entry, name)}
     if given == {"key"}:
         try:
-            is_key = _PEM.fullmatch(entry["key"]) is not None and bool(public_pem(entry["key"]))
+            is_key = _PEM.fullmatch(entry.key) is not None and bool(public_pem(entry.key))
         except InputError:
             is_key = False
         if not is_key:
             message = "not a public key in PEM: it begins with -----BEGIN PUBLIC KEY-----"
             document.report((*place, "key"), message)
-        return Signatory(key=f"{entry['key'].strip()}\n")
+        return Signatory(key=f"{entry.key.strip()}\n")
     if given == {"identity", "issuer"}:
-        return Signatory(identity=entry["identity"], issuer=entry["issuer"])
+        return Signatory(identity=entry.identity, issuer=entry.issuer)
     document.report(place, "needs either a key, or an identity and its issuer")
     return Signatory()
 
@@ -215,14 +211,6 @@ def _refuse_repeats(
         if signer in keys:
             document.report((*place, "key" if party.signatory.key is not None else "identity"), message)
         keys.add(signer)
-
-
-#: How long a machine is registered for, unless somebody says otherwise.
-TERM = timedelta(days=365)
-_HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
-#: The sections of the file, and of the keys of a machine: for what it measures, and for what it builds.
-RUNNERS, BUILDERS = "runners", "builders"
-_ROLES = {RUNNERS: "runner", BUILDERS: "builder"}
 
 
 def own_signer(section: str) -> Signer | None:

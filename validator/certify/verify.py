@@ -30,7 +30,7 @@ from . import signatures
 from .provenance import Refusal, provenance_of
 from .signatures import Bundle, BundleError, Candidate
 from .statement import PREDICATE, REHEARSAL_PREDICATE, NoCertificate, read_statement, refuse_rehearsal
-from .trust import Terms, Trust, TrustFile, is_throw_away
+from .trust import Terms, TrustFile, is_throw_away
 
 _AT_ONCE = 8
 
@@ -65,10 +65,6 @@ class _Found:
 
     what: str
     statement: Certificate | Failure
-
-    @property
-    def measured(self) -> datetime:
-        return parse_timestamp(self.statement.measured) or NEVER
 
 
 def certificates(registry: Registry, digest: str, terms: Terms) -> Verified:
@@ -107,45 +103,44 @@ def _heed_newest(
     The probes that measured older certificates may not have looked for limits, so a limit that is refused
     invalidates them as a failure does.
     """
-    newest_first = sorted(found, key=lambda entry: entry.measured, reverse=True)
-    failed: dict[str, _Found] = {}
-    limited: dict[str, _Found] = {}
+    newest_first = sorted(found, key=lambda entry: _measured(entry.statement), reverse=True)
+    failed: dict[str, Failure] = {}
+    limited: dict[str, Certificate] = {}
     for entry in newest_first:
         if isinstance(entry.statement, Failure):
-            failed.setdefault(entry.statement.host_class, entry)
+            failed.setdefault(entry.statement.host_class, entry.statement)
         elif _refused_limits(entry.statement, refuse_limits):
-            limited.setdefault(entry.statement.host_class, entry)
+            limited.setdefault(entry.statement.host_class, entry.statement)
     # A certificate whose attachment was lost and repeated may be listed twice.
     good: dict[Certificate, None] = {}
     taken_back = []
     for entry in newest_first:
-        if not isinstance(entry.statement, Certificate):
+        certificate = entry.statement
+        if not isinstance(certificate, Certificate):
             continue
-        against = failed.get(entry.statement.host_class)
-        newer = limited.get(entry.statement.host_class)
+        against, newer = failed.get(certificate.host_class), limited.get(certificate.host_class)
         # If both were measured at the same time, it is not known which came last.
-        if against is not None and against.measured >= entry.measured:
-            assert isinstance(against.statement, Failure)
-            why = f"a newer failure invalidates it: {against.statement.why}"
-            taken_back.append(Refused(entry.what, why, against.statement))
-        elif limits := _refused_limits(entry.statement, refuse_limits):
+        if against is not None and _measured(against) >= _measured(certificate):
+            why = f"a newer failure invalidates it: {against.why}"
+            taken_back.append(Refused(entry.what, why, against))
+        elif limits := _refused_limits(certificate, refuse_limits):
             taken_back.append(Refused(entry.what, f"the trust file refuses its limit {limits}"))
-        elif newer is not None and newer.measured >= entry.measured:
-            assert isinstance(newer.statement, Certificate)
-            limits = _refused_limits(newer.statement, refuse_limits)
-            when = f"measured {newer.statement.measured} on {newer.statement.host_class}"
-            why = f"a newer certificate, {when}, has a limit that the trust file refuses: {limits}"
-            taken_back.append(Refused(entry.what, why))
+        elif newer is not None and _measured(newer) >= _measured(certificate):
+            limits, when = _refused_limits(newer, refuse_limits), f"measured {newer.measured}"
+            why = (
+                f"a newer certificate, {when} on {newer.host_class}, has a limit that the trust file refuses"
+            )
+            taken_back.append(Refused(entry.what, f"{why}: {limits}"))
         else:
-            good[entry.statement] = None
+            good[certificate] = None
     passed = {certificate.host_class for certificate in good}
-    standing = [entry.statement for name, entry in failed.items() if name not in passed]
-    return Verified(
-        tuple(good),
-        (*refused, *taken_back),
-        tuple(statement for statement in standing if isinstance(statement, Failure)),
-        frozenset(entry.statement.record_id for entry in newest_first),
-    )
+    standing = tuple(failure for name, failure in failed.items() if name not in passed)
+    records = frozenset(entry.statement.record_id for entry in newest_first)
+    return Verified(tuple(good), (*refused, *taken_back), standing, records)
+
+
+def _measured(statement: Certificate | Failure) -> datetime:
+    return parse_timestamp(statement.measured) or NEVER
 
 
 def _refused_limits(certificate: Certificate, refuse_limits: Collection[str]) -> str:
@@ -162,15 +157,14 @@ def verified_statement(bundle: Bundle, digest: str, terms: Terms) -> Certificate
     refuse_rehearsal(bundle.payload)
     payload = signatures.verify(bundle, digest, PREDICATE, trust)
     statement = read_statement(payload, digest, trust.signer)
-    if reason := _against(statement, trust, now):
-        raise NoCertificate(reason)
-    if isinstance(statement, Certificate) and (reason := _against_certificate(statement, terms, now)):
+    if reason := _against(statement, terms, now):
         raise NoCertificate(reason)
     return statement
 
 
-def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> str | None:
-    """Return why a statement with a valid signature does not count, or None."""
+def _against(statement: Certificate | Failure, terms: Terms, now: datetime) -> str | None:
+    """Return why a statement with a valid signature does not count today, or None."""
+    trust = terms.trust
     if statement.fixture and not trust.fixtures:
         return "it was made by a test and proves nothing"
     if not statement.fixture and trust.key is not None and is_throw_away(trust.key):
@@ -182,21 +176,18 @@ def _against(statement: Certificate | Failure, trust: Trust, now: datetime) -> s
         return f"it was issued in the future ({statement.issued}): a clock is wrong, there or here"
     if measured > issued + TOLERANCE:
         return f"it was issued {statement.issued}, before its measurement ({statement.measured})"
-    return None
-
-
-def _against_certificate(certificate: Certificate, terms: Terms, now: datetime) -> str | None:
-    """Return why a certificate is not accepted today, or None."""
-    measured, expires = parse_timestamp(certificate.measured), parse_timestamp(certificate.expires)
-    if measured is None or expires is None:
-        return f"its times are not timestamps ({certificate.measured}, {certificate.expires})"
-    age = f"measured {certificate.measured}, {(now - measured).days} days ago"
+    if isinstance(statement, Failure):
+        return None
+    expires = parse_timestamp(statement.expires)
+    if expires is None:
+        return f"its times are not timestamps ({statement.measured}, {statement.expires})"
+    age = f"measured {statement.measured}, {(now - measured).days} days ago"
     if now >= expires and not terms.accept_expired:
-        return f"it expired on {certificate.expires}: {age}"
+        return f"it expired on {statement.expires}: {age}"
     if terms.max_age is not None and now - measured > terms.max_age:
         return f"it is too old: {age}"
-    also = also_required(additions_of(certificate.image) is not None, certificate.checks)
-    if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in certificate.passed]:
+    also = also_required(additions_of(statement.image) is not None, statement.checks)
+    if missing := [name for name in (*REQUIRED_CHECKS, *also) if name not in statement.passed]:
         return f"it lacks checks that are required today: {', '.join(missing)}"
     return None
 
@@ -206,17 +197,10 @@ ALIAS = re.compile(rf"(?:{LATEST}|\d+\.\d+(?:-driver\d+)?)(?:_[a-z0-9.-]+)?")
 _ROUNDS = 8
 
 
-@dataclass(frozen=True)
-class Rules:
-    """The certificates that count, and the builders whose images may get an alias."""
-
-    terms: Terms
-    parties: TrustFile
-
-
 def promote(
     registry: Registry,
-    rules: Rules,
+    terms: Terms,
+    parties: TrustFile,
     *,
     additions: str | None = None,
     dry_run: bool = False,
@@ -225,12 +209,14 @@ def promote(
 ) -> list[Move]:
     """Move every alias to where it belongs, and return the decision on each; `was` is what this run found.
 
+    parties: the builders whose images may get an alias.
     additions: move the aliases of images with this name, that of their additions or of a wheel that no table
     lists; None: of images without either.
     on_move: called for each move as soon as it is done. Raises ValidatorError when others keep moving the
     aliases, and MissingError when the registry can't be reached; the moves done by then are right.
     """
     first: dict[str, Move] = {}
+    terms = replace(terms, now=now)
     for _ in range(_ROUNDS):
         tags = [tag for tag in registry.tags() if name_of(tag) == additions]
         # Read the aliases first: if one moves while the images are read, the next round notices it.
@@ -239,7 +225,7 @@ def promote(
         # The image of an alias counts even if its tag has moved on to a newer build without a certificate.
         named = {registry.digest_of(tag) for tag in tags if identifier_of(tag)} - {None}
         images = sorted({*current.values(), *map(str, named)})
-        standings = {digest: _standing(registry, digest, rules, additions, now) for digest in images}
+        standings = {digest: _standing(registry, digest, terms, parties, additions) for digest in images}
         found = plan_moves(current, standings)
         for move in found:
             before = first.setdefault(move.alias, move)
@@ -263,10 +249,10 @@ def promote(
 
 
 def _standing(
-    registry: Registry, digest: str, rules: Rules, additions: str | None, now: datetime | None
+    registry: Registry, digest: str, terms: Terms, parties: TrustFile, additions: str | None
 ) -> ImageStanding:
     """Return what counts for an alias of images with these additions, whatever the tag says."""
-    found = certificates(registry, digest, replace(rules.terms, now=now))
+    found = certificates(registry, digest, terms)
     reasons = [failure.why for failure in found.failures] + [refused.why for refused in found.refused]
     against = next(iter(reasons), "no certificate is attached")
     good = found.certificates
@@ -274,11 +260,11 @@ def _standing(
         # Only certificates that agree with the provenance of the image count.
         first = good[0]
         origin = provenance_of(
-            registry, digest, rules.parties, image=first.image, lock_digest=first.lock_digest, now=now
+            registry, digest, parties, image=first.image, lock_digest=first.lock_digest, now=terms.now
         )
         if isinstance(origin, Refusal):
             good, against = (), origin.why
-        elif origin.fixture and not rules.terms.trust.fixtures:
+        elif origin.fixture and not terms.trust.fixtures:
             good = ()
             against = f"the key of its builder {origin.builder} is a throw-away key, made for a test"
         else:
@@ -375,7 +361,7 @@ def preference(certificate: Certificate, *, limited: bool) -> tuple[object, ...]
         not limited,
         version_or_oldest(certificate.cuda),
         version_or_oldest(certificate.cudnn),
-        parse_timestamp(certificate.measured) or NEVER,
+        _measured(certificate),
         certificate.image_digest,
     )
 

@@ -31,9 +31,8 @@ from ..matrix.plan import Plan
 from ..model.codec import encode, now_utc
 from ..model.record import REHEARSAL
 from ..model.spec import HostClass, ImageSpec, Lock
-from ..pipeline.build_matrix import build_matrix
+from ..pipeline.build_matrix import Publisher, build_matrix
 from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
-from ..pipeline.publisher import Publisher
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
 from ..records.store import Store
 from ..registry.client import Registry

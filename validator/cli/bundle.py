@@ -167,8 +167,7 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     from ..engines.docker import EngineImages
     from ..engines.endpoint import connect
 
-    endpoint = connect()
-    with contextlib.closing(endpoint.client), contextlib.closing(endpoint.quick):
+    with contextlib.closing(connect()) as endpoint:
         images = EngineImages(endpoint)
         saved = images.save(image_reference(name) if ":" not in name else name, work)
     if saved is None:
@@ -224,15 +223,15 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     if Path(name).exists() or ":" not in name:
         return None
     try:
-        client = connect_any(reach).quick
+        endpoint = connect_any(reach)
     except MissingError:
         return None
-    with contextlib.closing(client):
+    with contextlib.closing(endpoint):
         try:
-            labels: Mapping[str, str] = client.images.get(name).labels
+            labels: Mapping[str, str] = endpoint.quick.images.get(name).labels
         except APIError:
             return None
-        derived = derivation_of(client, name)
+        derived = derivation_of(endpoint.quick, name)
     if derived is not None:
         raise InputError(
             f"{name} was derived from {derived.image}: what was added to it is not known",

@@ -252,7 +252,7 @@ def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:
 
 def with_this_host(host: Host) -> Host:
     """Return the host with what this machine shows in place of what was not given."""
-    from ..engines.host_reading import read_this_host
+    from ..engines.this_machine import read_this_host
 
     here = read_this_host(one_kind=not host.names_gpu)
     if not (here.driver or host.driver):

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 import click
 
 from ..engines import changed_files
-from ..engines.host_reading import read_host
 from ..engines.protocol import (
     PackedCheck,
     ProbeRequest,
@@ -28,7 +27,7 @@ from ..engines.protocol import (
     refuse_other_program,
     run_probe,
 )
-from ..engines.this_machine import active_python
+from ..engines.this_machine import active_python, read_host
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
@@ -127,7 +126,7 @@ def doctor_command(
         click.echo(json_text(encode(diagnosis)))
     else:
         from ..redaction.redact import names_in
-        from ..reports.issue import markdown
+        from ..reports.diagnosis import markdown
 
         # What the diagnosis was made from reveals names that the lines that are shown do not.
         click.echo(markdown(diagnosis, names_in(read)), nl=False)

@@ -391,7 +391,8 @@ def run_command(
         terminal = "-it" if sys.stdin.isatty() and sys.stdout.isatty() else "-i"
     request = Request(
         registry, replace(wanted, gpu=bool(gpus)), terms, uncertified,
-        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal, not no_xla_cache,
+        Devices(devices) if tool.uses_docker else None, mount, environment, tuple(words), terminal,
+        xla_cache=not no_xla_cache,
     )  # fmt: skip
 
     @functools.cache
@@ -413,16 +414,15 @@ def run_command(
     if kind == "auto" and engine is not None and engine.is_podman:
         tool, request = FORMATS["podman"], replace(request, devices=None)
     try:
-        resolved = resolve(request, engine, host, print_status)
-        start = resolved.start
+        start, selected = resolve(request, engine, host, print_status)
         if bundle is not None and registry is not None:
             # Podman reads the bundle itself.
             holder = engine if tool.uses_docker else None
             if execute and holder is not None:
                 _load(holder, registry, start.image.reference, start.image.name)
             start = replace(start, image=in_bundle(registry, start.image, holder))
-        elif execute and engine is not None and registry is not None and resolved.selected is not None:
-            pull_selected(engine, registry, resolved.selected)
+        elif execute and engine is not None and registry is not None and selected is not None:
+            pull_selected(engine, registry, selected)
     finally:
         if engine is not None:
             engine.close()

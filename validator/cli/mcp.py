@@ -44,8 +44,8 @@ from ..model.prediction import (
     Software,
 )
 from ..redaction.redact import names_in
+from ..reports.diagnosis import shareable
 from ..reports.findings import findings_summary
-from ..reports.issue import shareable
 from ..reports.printable import one_line
 from ..resources import manual
 from . import combination, here

@@ -23,6 +23,8 @@ from ..model.report import ReportError, read_report
 from ..records.history import (
     WRONG_TIME_HINT,
     decline,
+    decline_document,
+    difference_document,
     differences,
     finished,
     histories,
@@ -58,7 +60,7 @@ def compare_command(before: str, after: str, project: Project, format_: str) -> 
     A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
     2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means 00:00 UTC on that day.
     """
-    from ..records.comparison import difference_document, fetch_differences, open_snapshot
+    from ..records.store import fetch_differences, open_snapshot
 
     now = datetime.now(timezone.utc)
     store = project.store
@@ -100,7 +102,7 @@ def regressions_command(
     according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
-    from ..records.comparison import decline_document, fetch_declines
+    from ..records.store import fetch_declines
 
     now = datetime.now(timezone.utc)
     at = parse_time(since, now)
@@ -145,7 +147,7 @@ def bisect_command(cell: str, project: Project, format_: str) -> None:
 
     A record is good if its verdict is as good as the best one of the cell.
     """
-    from ..records.comparison import decline_document, fetch_declines
+    from ..records.store import fetch_declines
 
     with project.open_store() as store:
         entries = store.judged(store.entries(cell))
@@ -423,7 +425,7 @@ def import_command(
 
     if not files and not reports:
         raise click.UsageError("nothing to import: give a file of JSON Lines, or a report with --report")
-    from ..pipeline.delivered import read_line
+    from ..pipeline.bundle import read_line
     from ..pipeline.measuring import record_of_report
     from ..records.store import Store, rows_of
 
@@ -488,7 +490,7 @@ def publish_command(
     existing file is never replaced. A measurement is shown as measured, never as certified.
     """
     from ..compat import compile
-    from ..dataset.rows import texts_in
+    from ..dataset.tables import texts_in
 
     if directory is None and is_installed():
         raise click.UsageError(

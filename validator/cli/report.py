@@ -25,7 +25,7 @@ from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
 from ..resources import install_hint
 from ..serve import Events
-from ..system.output_directory import Changes, update_directory
+from ..system.output_directory import update_directory
 from . import Command, SuggestingGroup, options
 from .options import F, Project, flag, option, print_status
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..records.store import Store
 
 
-# Define the page's options, gather what it is made from, and write it: for `report --html` and `serve`.
+# Define the page's options, and make its files: for `report --html` and `serve`.
 
 
 #: The values of --answers that are not a file: let npm download the pinned version, or answer nothing.
@@ -109,20 +109,15 @@ def _say_unanswered(error: MissingError) -> None:
     print_status(f"The page can't answer questions: {error}. To change that, {error.hint}.")
 
 
-def write_page(
-    directory: Path,
-    store: Store,
-    project: Project,
-    page: PageOptions,
-    pyodide: Path | None,
-    live: str | None = None,
-) -> tuple[list[Row], Changes]:
-    """Write the page, or update an existing one, and return the rows of its overview and what changed.
+def make_page(
+    store: Store, project: Project, page: PageOptions, pyodide: Path | None, live: str | None = None
+) -> tuple[list[Row], Iterator[tuple[str, bytes]]]:
+    """Return the rows of the page's overview, and its files, see `site`.
 
-    store: must stay open until the page is written. pyodide: of `pyodide_of`. live: see `Sources`.
+    store: must stay open until all files are read. pyodide: of `pyodide_of`. live: see `Sources`.
     """
     from ..reports.page.answers import make_answers, read_table
-    from ..reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
+    from ..reports.page.site import MARK, Sources, site
     from ..supply.python_packages import run_by_node
     from .planning import locks_of
     from .records import diagnosis_of
@@ -153,8 +148,7 @@ def write_page(
         certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
         answers=answers, wheels=wheels, live=live,
     )  # fmt: skip
-    done = update_directory(directory, site(sources), entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
-    return rows, done
+    return rows, site(sources)
 
 
 def measured_rows(project: Project, latest: Mapping[str, Record]) -> list[Row]:
@@ -226,7 +220,10 @@ def report_command(
         if directory is None:
             rows = measured_rows(project, store.latest())
         else:
-            rows, done = write_page(directory, store, project, page, pyodide_of(page.answers))
+            from ..reports.page.site import ENTRY, FOLDERS, MARK
+
+            rows, files = make_page(store, project, page, pyodide_of(page.answers))
+            done = update_directory(directory, files, entry=ENTRY, mark=MARK.encode(), folders=FOLDERS)
             written = f"{counted(done.written, 'file')} written"
             print_status(
                 f"Wrote {directory / 'index.html'}"
@@ -269,22 +266,21 @@ _PORT = 8642
 def serve_command(project: Project, host: str, port: int, page: PageOptions) -> None:
     """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
 
-    The page of `report --html` is written to a temporary directory, and again when there are new records. The
-    server only reads. It shows the runs of `build-matrix` with the same matrix on this machine.
+    It is the page of `report --html`, which is made again when there are new records. The server only reads.
+    It shows the runs of `build-matrix` with the same matrix on this machine.
     """
     from ..pipeline.run import read_progress
     from ..serve import PageServer, Watch
-    from ..system.runs import temporary_directory
     from .planning import refuse_wrong_selection
 
     # Report wrong input before reading anything else.
     refuse_wrong_selection(*project.cells)
     pyodide, version_of_records, events = pyodide_of(page.answers), _versions(project), Events()
-    with temporary_directory("serve") as directory, PageServer(directory, events, host, port) as server:
+    with PageServer({}, events, host, port) as server:
 
         def update(version: str) -> None:
             with project.open_store() as store:
-                write_page(directory, store, project, page, pyodide, version)
+                server.files = dict(make_page(store, project, page, pyodide, version)[1])
 
         def progress() -> list[RunProgress]:
             return read_progress(project.progress)
@@ -438,8 +434,7 @@ def export_command(directory: Path, project: Project, formats: tuple[str, ...], 
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.
     The same input gives the same bytes.
     """
-    from ..dataset.export import export
-    from ..dataset.tables import writable_formats
+    from ..dataset.export import export, writable_formats
     from .planning import load_cells
 
     formats = writable_formats(formats, print_status)

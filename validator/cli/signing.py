@@ -17,14 +17,14 @@ from ..certify.trust_file import BUILDERS, RUNNERS, own_signer, read_trust_file,
 from ..compat.hardware import model_of
 from ..engines.docker import DockerEngine
 from ..engines.endpoint import connect, connect_podman
-from ..engines.load import load_from_layout
+from ..engines.images import load_from_layout
 from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
 from ..model.measurement import Unread
 from ..model.spec import NO_GPU
 from ..offline.receive import MANIFEST, read_bundle
-from ..pipeline.delivered import measure
+from ..pipeline.bundle import measure
 from ..pipeline.run import Runner
 from ..records import record_files
 from ..system.files import read_file, write_atomically

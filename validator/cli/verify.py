@@ -265,12 +265,13 @@ def promote_command(
     TensorFlow. The exit code is 1 if an alias stays on an image without a valid certificate, because no other
     fits it.
     """
-    from ..certify.verify import Rules, promote
+    from ..certify.verify import promote
 
-    rules = Rules(terms, project.read_trust())
+    parties = project.read_trust()
     result = promote(
         registry,
-        rules,
+        terms,
+        parties,
         additions=additions,
         dry_run=dry_run,
         on_move=lambda move: print_status(f"Set {move.alias} to {move.now}"),

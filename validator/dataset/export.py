@@ -1,4 +1,4 @@
-"""Write an export: every table in every format, with what people need to understand and to check it.
+"""Write an export: every table as JSON, CSV and Parquet, with what people need to understand and to check it.
 
 The same input gives the same bytes: an export contains no time of its own and nothing of the machine that
 wrote it. Tables are written row by row, so a matrix may have any number of cells.
@@ -12,34 +12,43 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
 from .. import __version__
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.prediction import PlannedCell
+from ..model.prediction import PlannedCell, Reason
 from ..model.record import Record
-from ..resources import manual, root_directory
+from ..resources import install_hint, manual, root_directory
 from ..system.files import read_file
 from ..system.output_directory import whole_directory
-from .rows import (
+from .tables import (
+    SCHEMA_VERSION,
+    TABLES,
     Cleaner,
-    Predictions,
+    Column,
+    Table,
     cause_rows,
     check_rows,
+    encoded,
     exported,
     fact_rows,
     fix_rows,
     message_rows,
     names_of,
+    prediction_rows,
+    reason_rows,
     record_rows,
     source_rows,
 )
-from .tables import CSV, FORMATS, JSON, SCHEMA_VERSION, TABLES, WRITERS, Column, Kind, Table, encoded
+
+if TYPE_CHECKING:
+    import pyarrow
 
 #: The file name that the format prescribes.
 NAME = "datapackage.json"
@@ -54,7 +63,7 @@ _PROJECT = "tensorflow-gpu-matrix"
 #: Our own part of the description, by which an export is recognized.
 _EXPORT = "export"
 #: The types of Table Schema (https://specs.frictionlessdata.io/table-schema/) that have another name.
-_TYPES = {Kind.TEXT: "string", Kind.CHOICE: "string", Kind.TIME: "datetime", Kind.LIST: "array"}
+_TYPES: dict[str, str] = {"text": "string", "choice": "string", "time": "datetime", "list": "array"}
 
 
 @dataclass(frozen=True)
@@ -123,12 +132,11 @@ def _tables(
     cells: Iterable[PlannedCell], records: Callable[[], Iterator[Record]], redact: bool
 ) -> Iterator[tuple[Table, Iterable[msgspec.Struct]]]:
     """Yield each table with its rows. They have to be read in this order: some tables follow from others."""
-    predictions = Predictions()
-    yield TABLES["facts"], fact_rows()
-    yield TABLES["sources"], source_rows()
-    yield TABLES["predictions"], predictions.rows(cells)
-    yield TABLES["reasons"], predictions.reasons()
-    known = predictions.names
+    sources, reasons, known = dict[str, str](), dict[Reason, str](), set[str]()
+    yield TABLES["facts"], fact_rows(sources)
+    yield TABLES["sources"], source_rows(sources)
+    yield TABLES["predictions"], prediction_rows(cells, reasons, known)
+    yield TABLES["reasons"], reason_rows(reasons)
     cleaner = Cleaner(names_of(exported(records()), known) if redact else None, known)
     yield TABLES["records"], record_rows(exported(records()), cleaner)
     yield TABLES["checks"], check_rows(exported(records()), cleaner)
@@ -242,14 +250,14 @@ def _table_schema(table: Table) -> dict[str, Any]:
     """Return the Table Schema of a table in CSV."""
 
     def field(column: Column) -> dict[str, Any]:
-        type_ = _TYPES.get(column.kind, column.kind.value)
-        if column.kind is Kind.JSON:
+        type_ = _TYPES.get(column.kind, column.kind)
+        if column.kind == "json":
             type_ = "array" if column.is_array else "object"
         constraints: dict[str, Any] = {"required": not column.nullable}
         if column.choices:
             constraints["enum"] = list(column.choices)
         # A time is with or without a fraction of a second.
-        format_ = {"format": "any"} if column.kind is Kind.TIME else {}
+        format_ = {"format": "any"} if column.kind == "time" else {}
         described = {"name": column.name, "type": type_, "description": column.description}
         return described | format_ | {"constraints": constraints}
 
@@ -323,3 +331,155 @@ def card(done: Exported, profile: str, selectors: Sequence[str], redact: bool) -
         verdicts=manual("explanation/verdicts.md"),
         facts=manual("reference/facts.md"),
     )
+
+
+# Write the rows of a table as JSON, CSV or Parquet, one by one. All three have the same columns.
+
+
+JSON, CSV, PARQUET = "json", "csv", "parquet"
+#: The formats with their media types.
+FORMATS = {JSON: "application/json", CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}
+#: Rows that are in memory at once, and that Parquet has in a row group.
+_GROUP = 10_000
+#: A cell that starts with one of these is a formula to a spreadsheet, also with the wide forms of the signs.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+#: Stands before such a text, and before one that starts with it, so that it can be taken away again.
+_GUARD = "'"
+_GUARDED = (*_FORMULA, _GUARD)
+
+#: Writes a row, which is also given as JSON.
+Write = Callable[[msgspec.Struct, bytes], object]
+
+
+@contextlib.contextmanager
+def json_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
+    """Write an array with one row on each line."""
+    separator = b"[\n"
+
+    def write(row: msgspec.Struct, row_json: bytes) -> None:
+        nonlocal separator
+        stream.write(separator + row_json)
+        separator = b",\n"
+
+    yield write
+    stream.write(b"\n]\n" if separator == b",\n" else b"[]\n")
+
+
+@contextlib.contextmanager
+def csv_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
+    """Write RFC 4180 in UTF-8, with a line of names.
+
+    An empty field is null, and `""` is an empty text. Lists and JSON are JSON. A text that a spreadsheet
+    would take for a formula has `'` in front of it, and so has one that starts with `'`.
+    """
+
+    def field(column: Column, value: Any) -> str:
+        if value is None:
+            return ""
+        text: str
+        if column.kind == "text":
+            text = _GUARD + value if value.startswith(_GUARDED) else value
+        elif column.kind == "choice":
+            text = _plain(value)
+        else:
+            text = encoded(value).decode()
+            if column.kind == "time":
+                return text.strip('"')
+        if text and not any(character in text for character in ',"\r\n'):
+            return text
+        return '"' + text.replace('"', '""') + '"'
+
+    def write(row: msgspec.Struct, row_json: bytes) -> None:
+        fields = (field(column, getattr(row, column.name)) for column in table.columns)
+        stream.write((",".join(fields) + "\r\n").encode())
+
+    stream.write((",".join(column.name for column in table.columns) + "\r\n").encode())
+    yield write
+
+
+@contextlib.contextmanager
+def parquet_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
+    """Write columns with their types: times in UTC, lists, integers, and dictionaries for choices.
+
+    JSON is text.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    types = {
+        "text": pyarrow.string(),
+        "choice": pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
+        "integer": pyarrow.int64(),
+        "number": pyarrow.float64(),
+        "boolean": pyarrow.bool_(),
+        "time": pyarrow.timestamp("us", tz="UTC"),
+        "list": pyarrow.list_(pyarrow.string()),
+        "json": pyarrow.string(),
+    }
+    fields = [
+        pyarrow.field(
+            column.name, types[column.kind], column.nullable, metadata={"description": column.description}
+        )
+        for column in table.columns
+    ]
+    about = {"table": table.name, "schema_version": str(SCHEMA_VERSION)}
+    schema = pyarrow.schema(fields, metadata=about)
+    rows: list[msgspec.Struct] = []
+
+    def array(column: Column, values: list[Any]) -> pyarrow.Array:
+        if column.kind == "choice":
+            places = {choice: place for place, choice in enumerate(column.choices)}
+            indices = [None if value is None else places[_plain(value)] for value in values]
+            return pyarrow.DictionaryArray.from_arrays(
+                pyarrow.array(indices, pyarrow.int32()), pyarrow.array(column.choices)
+            )
+        if column.kind == "json":
+            values = [encoded(value).decode() for value in values]
+        return pyarrow.array(values, types[column.kind])
+
+    def flush() -> None:
+        arrays = [array(column, [getattr(row, column.name) for row in rows]) for column in table.columns]
+        rows.clear()
+        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), row_group_size=_GROUP)
+
+    def write(row: msgspec.Struct, row_json: bytes) -> None:
+        rows.append(row)
+        if len(rows) == _GROUP:
+            flush()
+
+    writer = pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd")
+    try:
+        yield write
+        if rows:
+            flush()
+    except BaseException:
+        # Otherwise pyarrow would end the file when its writer is collected, and print that it can't.
+        with contextlib.suppress(Exception):
+            writer.close()
+        raise
+    writer.close()
+
+
+def _plain(choice: Any) -> str:
+    """Return the text of a choice, which is one of an Enum or a Literal."""
+    return str(getattr(choice, "value", choice))
+
+
+WRITERS = {JSON: json_writer, CSV: csv_writer, PARQUET: parquet_writer}
+_NO_PYARROW = "Parquet needs the library pyarrow, which is not installed"
+
+
+def writable_formats(wanted: tuple[str, ...], tell: Callable[[str], object]) -> tuple[str, ...]:
+    """Return the wanted formats, or all that can be written here if none is named.
+
+    tell: called with what the others need. Raises MissingError if a wanted format needs a library that is not
+    installed.
+    """
+    if find_spec("pyarrow") is not None or (wanted and PARQUET not in wanted):
+        return wanted or tuple(FORMATS)
+    install, others = install_hint("parquet"), tuple(name for name in FORMATS if name != PARQUET)
+    if wanted:
+        hint = f"install it with `{install}`, or choose other formats with --format {','.join(others)}"
+        raise MissingError(_NO_PYARROW, hint=hint)
+    tell(f"No Parquet is written: {_NO_PYARROW}. `{install}` installs it.")
+    return others

@@ -1,34 +1,37 @@
-"""The tables of an export, made from `tables.yaml`: a class for the rows of each table, and its columns.
+"""The tables of an export, made from `tables.yaml`: for each a class of its rows, its columns, and the rows.
 
-Everything else is made from them: the JSON Schemas, the types of the columns in Parquet, the Table Schemas in
-`datapackage.json`, and the site's reference. The rows are written here too: as JSON, CSV or Parquet.
+Everything else is made from the classes: the JSON Schemas, the types of the columns in Parquet, the Table
+Schemas in `datapackage.json`, and the site's reference. The rows come from the facts, the cells, the records
+and the catalogue of messages.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping
+import functools
+import hashlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 import yaml
 from msgspec import Meta
 
+from ..compat import facts, releases
+from ..conditions import AllOf, AnyOf, Comparison, Condition, Named
+from ..diagnosis.catalogue import catalogue, causes, section
 from ..diagnosis.observations import Certainty
-from ..errors import MissingError
-from ..model.prediction import Outcome, Rank, Rule
-from ..model.record import Origin, Verdict
+from ..model import codec
+from ..model.codec import encode, parse_timestamp
+from ..model.prediction import Outcome, PlannedCell, Rank, Reason, Rule
+from ..model.record import Origin, Record, Verdict
 from ..model.report import CheckOutcome
-from ..model.spec import Variant
-from ..resources import install_hint
-
-if TYPE_CHECKING:
-    import pyarrow
+from ..model.spec import Variant, cell_identifier
+from ..redaction.redact import Redaction, names_in
+from ..reports.printable import printable
 
 #: The version of the tables. It changes when a program that reads the older one would misread the newer one.
 SCHEMA_VERSION = 1
@@ -37,30 +40,19 @@ SCHEMA_VERSION = 1
 Status = Literal["measured", "verified", "verified-local", "derived", "unverified", "reported"]
 
 
-class Kind(Enum):
-    """The type of a column. LIST: of texts. JSON: an object or an array of any shape."""
-
-    TEXT = "text"
-    CHOICE = "choice"
-    INTEGER = "integer"
-    NUMBER = "number"
-    BOOLEAN = "boolean"
-    TIME = "time"
-    LIST = "list"
-    JSON = "json"
-
-
-#: The types in `tables.yaml` that have no fixed values.
+#: The kinds of columns. `list`: of texts. `json`: an object or an array of any shape.
+Kind = Literal["text", "choice", "integer", "number", "boolean", "time", "list", "json"]
+#: The types in `tables.yaml` that have no fixed values, with their kind.
 _TYPES: dict[str, tuple[Kind, Any]] = {
-    "text": (Kind.TEXT, str),
-    "integer": (Kind.INTEGER, int),
-    "number": (Kind.NUMBER, float),
-    "boolean": (Kind.BOOLEAN, bool),
-    "time": (Kind.TIME, Annotated[datetime, Meta(tz=True)]),
-    "texts": (Kind.LIST, tuple[str, ...]),
-    "array": (Kind.JSON, list[Any]),
-    "object": (Kind.JSON, dict[str, Any]),
-    "text object": (Kind.JSON, dict[str, str]),
+    "text": ("text", str),
+    "integer": ("integer", int),
+    "number": ("number", float),
+    "boolean": ("boolean", bool),
+    "time": ("time", Annotated[datetime, Meta(tz=True)]),
+    "texts": ("list", tuple[str, ...]),
+    "array": ("json", list[Any]),
+    "object": ("json", dict[str, Any]),
+    "text object": ("json", dict[str, str]),
 }
 #: Those with fixed values: an Enum in its own order, a Literal sorted.
 _ENUMS: tuple[type[Enum], ...] = (Certainty, CheckOutcome, Origin, Outcome, Rank, Variant, Verdict)
@@ -105,7 +97,8 @@ def _table(name: str, stated: Mapping[str, Any]) -> Table:
         plain = type_.removesuffix("?")
         nullable = plain != type_
         if plain in _CHOICES:
-            kind, (value, choices) = Kind.CHOICE, _CHOICES[plain]
+            value, choices = _CHOICES[plain]
+            kind: Kind = "choice"
         else:
             (kind, value), choices = _TYPES[plain], ()
         columns.append(Column(column, kind, nullable, description, example, choices, plain == "array"))
@@ -121,165 +114,279 @@ _STATED = yaml.safe_load(Path(__file__).with_name("tables.yaml").read_text(encod
 TABLES = {name: _table(name, stated) for name, stated in _STATED.items()}
 
 
-# Write the rows of a table as JSON, CSV or Parquet, one by one. All three have the same columns.
-
-
-JSON, CSV, PARQUET = "json", "csv", "parquet"
-#: The formats with their media types.
-FORMATS = {JSON: "application/json", CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}
-#: Rows that are in memory at once, and that Parquet has in a row group.
-_GROUP = 10_000
-#: A cell that starts with one of these is a formula to a spreadsheet, also with the wide forms of the signs.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-#: Stands before such a text, and before one that starts with it, so that it can be taken away again.
-_GUARD = "'"
-_GUARDED = (*_FORMULA, _GUARD)
-
-#: Writes a row, which is also given as JSON.
-Write = Callable[[msgspec.Struct, bytes], object]
-
-
 def encoded(row: object) -> bytes:
     """Return a row, or the value of a column, as JSON: the same bytes for the same values."""
     return msgspec.json.encode(row, order="deterministic")
 
 
-@contextlib.contextmanager
-def json_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
-    """Write an array with one row on each line."""
-    separator = b"[\n"
-
-    def write(row: msgspec.Struct, row_json: bytes) -> None:
-        nonlocal separator
-        stream.write(separator + row_json)
-        separator = b",\n"
-
-    yield write
-    stream.write(b"\n]\n" if separator == b",\n" else b"[]\n")
+def digest_of(*values: object) -> str:
+    """Return 12 hex digits of a digest of values that JSON can express: the same for the same values."""
+    return hashlib.sha256(codec.canonical(list(values))).hexdigest()[:12]
 
 
-@contextlib.contextmanager
-def csv_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
-    """Write RFC 4180 in UTF-8, with a line of names.
+# The facts with their sources, and the predictions with their reasons, as rows.
 
-    An empty field is null, and `""` is an empty text. Lists and JSON are JSON. A text that a spreadsheet
-    would take for a formula has `'` in front of it, and so has one that starts with `'`.
-    """
 
-    def field(column: Column, value: Any) -> str:
-        if value is None:
-            return ""
-        text: str
-        if column.kind is Kind.TEXT:
-            text = _GUARD + value if value.startswith(_GUARDED) else value
-        elif column.kind is Kind.CHOICE:
-            text = _plain(value)
+#: The columns of a fact of their own. Everything else is its content.
+_COLUMNS = ("id", "status", "sources")
+#: The file whose rows were read in wheels. The source of such a fact has the id of the fact.
+_BUILDS = "builds"
+
+
+def fact_rows(texts: dict[str, str]) -> Iterator[Any]:
+    """Yield every fact, in the order of the data files, and put its sources into `texts`, by id."""
+    for file, name, row in facts.all_rows():
+        if file == _BUILDS:
+            known = releases.fact_of(row)
+            sources = {known.id: known.source}
         else:
-            text = encoded(value).decode()
-            if column.kind is Kind.TIME:
-                return text.strip('"')
-        if text and not any(character in text for character in ',"\r\n'):
-            return text
-        return '"' + text.replace('"', '""') + '"'
-
-    def write(row: msgspec.Struct, row_json: bytes) -> None:
-        fields = (field(column, getattr(row, column.name)) for column in table.columns)
-        stream.write((",".join(fields) + "\r\n").encode())
-
-    stream.write((",".join(column.name for column in table.columns) + "\r\n").encode())
-    yield write
+            known = facts.fact(row)
+            sources = {source: facts.source_line(source) for source in row["sources"]}
+        texts |= sources
+        content = {name: value for name, value in row.items() if name not in _COLUMNS}
+        yield TABLES["facts"].row(known.id, file, name, row["status"], tuple(sources), content)
 
 
-@contextlib.contextmanager
-def parquet_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
-    """Write columns with their types: times in UTC, lists, integers, and dictionaries for choices.
+def source_rows(texts: Mapping[str, str]) -> Iterator[Any]:
+    """Yield every source, sorted by id."""
+    for source, text in sorted(texts.items()):
+        is_address = text.startswith("https://") and " " not in text
+        yield TABLES["sources"].row(source, text, text if is_address else None)
 
-    JSON is text.
+
+def prediction_rows(
+    cells: Iterable[PlannedCell], reasons: dict[Reason, str], names: set[str]
+) -> Iterator[Any]:
+    """Yield the row of each cell, in the order of the cells.
+
+    Puts each reason with its id into `reasons`, and the identifiers of images and host classes into `names`.
     """
-    import pyarrow
-    import pyarrow.parquet
+    for planned in cells:
+        document: dict[str, Any] = {**planned.as_json()}
+        names.update((document["image"], document["host"]))
+        # The labels of runners are about the machines of the owner of the matrix.
+        del document["runner"]
+        predicted = planned.prediction
+        for reason in predicted.reasons:
+            if reason not in reasons:
+                values = (reason.outcome.value, reason.text, reason.source, reason.status, reason.advisory)
+                reasons[reason] = f"{reason.fact}/{digest_of(*values, reason.rule, reason.mode)}"
+        changed = {
+            "evidence": [attempt.id for attempt in predicted.evidence],
+            "reasons": [reasons[reason] for reason in predicted.reasons],
+        }
+        yield TABLES["predictions"].row(**document | document.pop("prediction") | changed)
 
-    types = {
-        Kind.TEXT: pyarrow.string(),
-        Kind.CHOICE: pyarrow.dictionary(pyarrow.int32(), pyarrow.string()),
-        Kind.INTEGER: pyarrow.int64(),
-        Kind.NUMBER: pyarrow.float64(),
-        Kind.BOOLEAN: pyarrow.bool_(),
-        Kind.TIME: pyarrow.timestamp("us", tz="UTC"),
-        Kind.LIST: pyarrow.list_(pyarrow.string()),
-        Kind.JSON: pyarrow.string(),
-    }
-    fields = [
-        pyarrow.field(
-            column.name, types[column.kind], column.nullable, metadata={"description": column.description}
+
+def reason_rows(reasons: Mapping[Reason, str]) -> Iterator[Any]:
+    """Yield each reason, sorted by id."""
+    for reason, identifier in sorted(reasons.items(), key=lambda entry: entry[1]):
+        yield TABLES["reasons"].row(
+            id=identifier, outcome=reason.outcome, text=reason.text, fact=reason.fact,
+            source=reason.source, status=reason.status, advisory=reason.advisory, rule=reason.rule,
+            mode=reason.mode,
+        )  # fmt: skip
+
+
+# Records and their checks as rows, without what must not leave a machine.
+#
+# Every text of a record passes through the redaction, and control characters become visible codes. Only
+# identifiers of the matrix, which is published in the same export, stay as they are.
+
+
+#: Texts that are remembered with the names in them, or redacted.
+_REMEMBERED = 20_000
+
+
+def exported(records: Iterable[Record]) -> Iterator[Record]:
+    """Yield the records that belong in an export: all but rehearsals, which prove nothing."""
+    return (record for record in records if record.origin is not Origin.REHEARSAL)
+
+
+def names_of(records: Iterable[Record], known: Collection[str]) -> set[str]:
+    """Return the names of people and machines that the records reveal anywhere, also in what is not exported.
+
+    known: identifiers of the matrix, which are not such names.
+    """
+    # Records repeat each other's texts, and finding names takes time.
+    names = functools.lru_cache(_REMEMBERED)(lambda text: tuple(names_in(text)))
+    found: set[str] = set()
+    for record in records:
+        # `image@host` looks like a user at a host.
+        document = record.document() | {"cell": None}
+        found.update(name for text in dict.fromkeys(texts_in(document)) for name in names(text))
+    return found - set(known)
+
+
+class Cleaner:
+    """Cleans the texts of records. names: see `names_of`, or None to keep names. known: as there."""
+
+    def __init__(self, names: Collection[str] | None, known: Collection[str]) -> None:
+        redact: Callable[[str], str] = str if names is None else Redaction((), names)
+
+        def clean(text: str) -> str:
+            return printable(text if text in known else redact(text))
+
+        # Records repeat each other's texts.
+        self.text = functools.lru_cache(_REMEMBERED)(clean)
+
+    def value(self, value: Any) -> Any:
+        """Return JSON or a tuple with every text cleaned, also the names of fields."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, list | tuple):
+            return type(value)(map(self.value, value))
+        if not isinstance(value, dict):
+            return value
+        cleaned: dict[str, Any] = {}
+        for name, entry in value.items():
+            # Two names may become the same one.
+            clean = self.text(name)
+            while clean in cleaned:
+                clean += "_"
+            cleaned[clean] = self.value(entry)
+        return cleaned
+
+
+#: The texts of a record that are columns under the same name.
+_TEXTS = ("reason", "engine", "image_digest", "lock_digest", "base", "probe_version")
+
+
+def record_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[Any]:
+    """Yield the row of each record, in their order."""
+    for record in records:
+        image, host = clean.text(record.image), clean.text(record.host_class)
+        facts = record.facts
+        texts = {
+            **{name: record.versions.get(name) for name in ("tensorflow", "python", "cuda", "cudnn")},
+            **{name: getattr(facts, name) for name in ("driver", "driver_cuda", "os", "kernel", "container")},
+            **{name: getattr(record, name) for name in _TEXTS},
+            "gpus": tuple(facts.gpu_names),
+            "compute_capabilities": tuple(gpu.compute_capability or "unknown" for gpu in facts.gpus),
+            "limits": encode(list(record.limits)),
+        }
+        yield TABLES["records"].row(
+            id=record.id,
+            cell=cell_identifier(image, host),
+            image=image,
+            host=host,
+            verdict=record.verdict,
+            origin=record.origin,
+            fixture=(record.report or {}).get("fixture") is True,
+            signed=record.measurement is not None,
+            started=parse_timestamp(record.started),
+            finished=parse_timestamp(record.finished),
+            **{name: clean.value(value) for name, value in texts.items()},
         )
-        for column in table.columns
-    ]
-    about = {"table": table.name, "schema_version": str(SCHEMA_VERSION)}
-    schema = pyarrow.schema(fields, metadata=about)
-    rows: list[msgspec.Struct] = []
 
-    def array(column: Column, values: list[Any]) -> pyarrow.Array:
-        if column.kind is Kind.CHOICE:
-            places = {choice: place for place, choice in enumerate(column.choices)}
-            indices = [None if value is None else places[_plain(value)] for value in values]
-            return pyarrow.DictionaryArray.from_arrays(
-                pyarrow.array(indices, pyarrow.int32()), pyarrow.array(column.choices)
+
+def check_rows(records: Iterable[Record], clean: Cleaner) -> Iterator[Any]:
+    """Yield the row of each check of each record, in their order."""
+    for record in records:
+        seen: dict[str, int] = {}
+        for check in record.results:
+            name = clean.text(check.id)
+            seen[name] = seen.get(name, 0) + 1
+            repeated = f"/{seen[name]}" if seen[name] > 1 else ""
+            yield TABLES["checks"].row(
+                id=f"{record.id}/{name}{repeated}",
+                record=record.id,
+                check=name,
+                outcome=check.outcome,
+                required=check.required,
+                seconds=check.duration_s,
+                summary=clean.text(check.sentence),
+                codes=clean.value(tuple(problem.code for problem in check.problems)),
+                evidence=clean.value(check.evidence.raw),
             )
-        if column.kind is Kind.JSON:
-            values = [encoded(value).decode() for value in values]
-        return pyarrow.array(values, types[column.kind])
-
-    def flush() -> None:
-        arrays = [array(column, [getattr(row, column.name) for row in rows]) for column in table.columns]
-        rows.clear()
-        writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema), row_group_size=_GROUP)
-
-    def write(row: msgspec.Struct, row_json: bytes) -> None:
-        rows.append(row)
-        if len(rows) == _GROUP:
-            flush()
-
-    writer = pyarrow.parquet.ParquetWriter(stream, schema, compression="zstd")
-    try:
-        yield write
-        if rows:
-            flush()
-    except BaseException:
-        # Otherwise pyarrow would end the file when its writer is collected, and print that it can't.
-        with contextlib.suppress(Exception):
-            writer.close()
-        raise
-    writer.close()
 
 
-def _plain(choice: Any) -> str:
-    """Return the text of a choice, which is one of an Enum or a Literal."""
-    return str(getattr(choice, "value", choice))
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield every text in parsed JSON, also the names of fields."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from texts_in(pair)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            yield from texts_in(entry)
 
 
-WRITERS = {JSON: json_writer, CSV: csv_writer, PARQUET: parquet_writer}
-_NO_PYARROW = "Parquet needs the library pyarrow, which is not installed"
+# The catalogue of the diagnosis as rows: messages, the causes that they show, and the fixes.
 
 
-def writable_formats(wanted: tuple[str, ...], tell: Callable[[str], object]) -> tuple[str, ...]:
-    """Return the wanted formats, or all that can be written here if none is named.
+def message_rows() -> Iterator[Any]:
+    """Yield every message, in the order in which they are tried.
 
-    tell: called with what the others need. Raises MissingError if a wanted format needs a library that is not
-    installed.
+    Its causes are those with a comparison in a sign that the message does not contradict.
     """
-    if not wanted:
-        return _all_here(tell)
-    if PARQUET in wanted and find_spec("pyarrow") is None:
-        others = ",".join(name for name in FORMATS if name != PARQUET)
-        install = install_hint("parquet")
-        hint = f"install it with `{install}`, or choose other formats with --format {others}"
-        raise MissingError(_NO_PYARROW, hint=hint)
-    return wanted
+    wanted: dict[str, list[tuple[str, Comparison]]] = {}
+    for entry in causes():
+        for comparison in _comparisons(sign.when for sign in entry.signs):
+            wanted.setdefault(comparison.kind, []).append((entry.code, comparison))
+    for message in catalogue().messages:
+        codes = [
+            code
+            for code, comparison in wanted.get(message.kind, ())
+            if all(
+                name not in message.values or any(one.accepts(message.values[name]) for one in accepted)
+                for name, accepted in comparison.values.items()
+            )
+        ]
+        yield TABLES["messages"].row(
+            id=f"{message.kind}/{digest_of(message.pattern)}",
+            kind=message.kind,
+            pattern=message.pattern,
+            values=dict(message.values),
+            harmless=message.harmless,
+            describes=message.fact,
+            certainty=message.certainty,
+            causes=tuple(dict.fromkeys(codes)),
+        )
 
 
-def _all_here(tell: Callable[[str], object]) -> tuple[str, ...]:
-    if find_spec("pyarrow") is not None:
-        return tuple(FORMATS)
-    tell(f"No Parquet is written: {_NO_PYARROW}. `{install_hint('parquet')}` installs it.")
-    return tuple(name for name in FORMATS if name != PARQUET)
+def cause_rows() -> Iterator[Any]:
+    """Yield every cause, in the order of the causal chain."""
+    for position, (entry, row) in enumerate(zip(causes(), section("causes"), strict=True), start=1):
+        yield TABLES["causes"].row(
+            id=entry.code,
+            position=position,
+            title=entry.title,
+            means=entry.means,
+            signs=row["signs"],
+            ruled_out_by=row.get("ruled_out_by", []),
+            kinds=tuple(sorted({each.kind for each in _comparisons(sign.when for sign in entry.signs)})),
+            explains=entry.explains,
+            sources=entry.sources,
+        )
+
+
+def fix_rows() -> Iterator[Any]:
+    """Yield the fixes of every cause, in the order of the data."""
+    for entry, row in zip(causes(), section("causes"), strict=True):
+        for position, (remedy, written) in enumerate(
+            zip(entry.remedies, row["remedies"], strict=True), start=1
+        ):
+            when = [written["when"]] if "when" in written else []
+            yield TABLES["fixes"].row(
+                id=f"{entry.code}/{remedy.way}/{digest_of(remedy.says, remedy.commands, when)}",
+                cause=entry.code,
+                position=position,
+                way=remedy.way,
+                says=remedy.says,
+                commands=remedy.commands,
+                when=when,
+                interrupts=remedy.interrupts or None,
+            )
+
+
+def _comparisons(conditions: Iterable[Condition]) -> Iterator[Comparison]:
+    """Yield the comparisons in conditions, without those that must not hold."""
+    for condition in conditions:
+        if isinstance(condition, Comparison):
+            yield condition
+        elif isinstance(condition, Named):
+            yield from _comparisons([condition.condition])
+        elif isinstance(condition, AllOf | AnyOf):
+            yield from _comparisons(condition.conditions)

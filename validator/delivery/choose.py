@@ -492,6 +492,17 @@ class NoDriver(MissingError):
 
 
 _ASK = "describe a host with --driver and --gpu, for example --driver 535.183.01 --gpu a100"
+#: Why NVML did not start, and what to do. Return codes: NVML API reference, nvmlReturn_t.
+_NOT_STARTED = {
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA driver is installed, but its kernel module is not loaded",
+        f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the NVIDIA driver was updated, but the kernel still runs the older module",
+        f"restart the machine, or {_ASK}",
+    ),
+}
 
 
 def this_host() -> Host:
@@ -499,7 +510,14 @@ def this_host() -> Host:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        raise _without_driver(error) from error
+        if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
+            raise NoDriver(
+                "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
+                hint=_ASK,
+            ) from error
+        silent = f"the NVIDIA driver on this machine does not answer: {error}"
+        why, hint = _NOT_STARTED.get(error.value, (silent, _ASK))
+        raise MissingError(why, hint=hint) from error
     try:
         driver = DriverRelease.parse(pynvml.nvmlSystemGetDriverVersion())
         found = []
@@ -519,23 +537,3 @@ def this_host() -> Host:
             hint=f"run `nvidia-smi -L`, or {_ASK}",
         )
     return Host(driver, tuple(found))
-
-
-def _without_driver(error: pynvml.NVMLError) -> MissingError:
-    """Explain why NVML did not start. Return codes: NVML API reference, nvmlReturn_t."""
-    if error.value == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND:
-        return NoDriver(
-            "this machine has no NVIDIA driver: libnvidia-ml.so.1, which is part of it, was not found",
-            hint=_ASK,
-        )
-    if error.value == pynvml.NVML_ERROR_DRIVER_NOT_LOADED:
-        return MissingError(
-            "the NVIDIA driver is installed, but its kernel module is not loaded",
-            hint=f"run `sudo modprobe nvidia` or restart the machine, or {_ASK}",
-        )
-    if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return MissingError(
-            "the NVIDIA driver was updated, but the kernel still runs the older module",
-            hint=f"restart the machine, or {_ASK}",
-        )
-    return MissingError(f"the NVIDIA driver on this machine does not answer: {error}", hint=_ASK)

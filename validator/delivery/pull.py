@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -15,9 +14,8 @@ from docker.errors import DockerException, ImageNotFound
 from ..certify.trust import Terms
 from ..certify.verify import ALIAS
 from ..engines import endpoint
-from ..engines.endpoint import Reached, engine_gone
-from ..engines.images import list_images, pull
-from ..engines.load import load_from_layout
+from ..engines.endpoint import engine_gone
+from ..engines.images import list_images, load_from_layout, pull
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
@@ -118,13 +116,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
     return _selected(registry, candidate, host)
 
 
-def select(
-    registry: Registry,
-    host: Host,
-    terms: Terms,
-    wanted: Wanted,
-    tell: Tell,
-) -> SelectedImage:
+def select(registry: Registry, host: Host, terms: Terms, wanted: Wanted, tell: Tell) -> SelectedImage:
     """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
     if wanted.image:
@@ -269,7 +261,6 @@ class Engine:
             " engine, `validator build-matrix --engine venv` makes an environment, and prints how to train in"
             " it",
         )
-        self._reached: Reached
         if kind == "podman":
             self._reached = endpoint.connect_podman()
         else:
@@ -317,9 +308,7 @@ class Engine:
     def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
         """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
         progress("loading from the bundle")
-        reached = endpoint.connect_podman() if self.is_podman else endpoint.connect()
-        with contextlib.closing(reached.client), contextlib.closing(reached.quick):
-            load_from_layout(reached, name, Path(str(registry.repository)), digest, progress)
+        load_from_layout(self._reached, name, Path(str(registry.repository)), digest, progress)
         found = self.find(name)
         if found is None or found.id not in local_ids(registry, digest):
             raise ValidatorError(f"{name} was loaded, but the engine has another image under that name")
@@ -347,4 +336,4 @@ class Engine:
         processes.run([self._reached.program, "image", "rm", name])
 
     def close(self) -> None:
-        self._reached.quick.close()
+        self._reached.close()

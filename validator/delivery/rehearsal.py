@@ -27,7 +27,7 @@ from ..certify.acceptance import Certifier, NotCertifiable, certify
 from ..certify.signatures import BundleError, NotVerified, Signer, parse_bundle
 from ..certify.statement import REHEARSAL_PREDICATE, STATEMENT_V1
 from ..certify.trust import IssuedChallenges, Terms, Trust, TrustFile
-from ..certify.verify import Rules, certificates, promote
+from ..certify.verify import certificates, promote
 from ..errors import MissingError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, format_timestamp
@@ -193,11 +193,26 @@ def steps(
     """
     for image in images:
         yield _certify(stage, image)
-        yield _verify(stage, image)
+        found = certificates(stage.registry, image.digest, stage.terms)
+        if found.certificates or found.failures:
+            raise Accepted("verify", image.digest)
+        why = "; ".join(dict.fromkeys(refused.why for refused in found.refused))
+        if REHEARSAL not in why:
+            raise ValidatorError(f"{REHEARSAL}: verify does not see the statement attached to {image.digest}")
+        yield Step(image.record.image, "verify", f"rejected: {why}")
     best = max(images, key=lambda image: image.described.preference)
-    yield _promote(stage, best)
+    # Nothing moves even if something is wrong: the repository may be one that people pull from.
+    moves = promote(stage.registry, stage.terms, stage.parties, dry_run=True)
+    if accepted := [move.alias for move in moves if move.moves]:
+        raise Accepted("promote", f"{best.digest} for {', '.join(accepted)}")
+    stage.registry.tag(best.digest, ALIAS)
+    yield Step(best.record.image, "promote", f"no alias moves; {ALIAS} was set to it instead")
     for image in images:
-        yield _recommend(stage, image)
+        (assessed,) = recommend(stage.registry, [image.described], stage.host, stage.terms)
+        standing = assessed.standing
+        if standing in (Standing.CERTIFIED, Standing.PREDICTED):
+            raise Accepted("recommend", f"{image.digest} as {standing.value}")
+        yield Step(image.record.image, "recommend", f"{standing.value} for {stage.host}: {assessed.why}")
     yield _pull(stage, best, engine, progress)
 
 
@@ -219,33 +234,6 @@ def _certify(stage: Stage, image: Rehearsed) -> Step:
         image.record.image, "certify",
         f"no certificate: {why}; a {REHEARSAL} statement was signed, attached and read back instead",
     )  # fmt: skip
-
-
-def _verify(stage: Stage, image: Rehearsed) -> Step:
-    found = certificates(stage.registry, image.digest, stage.terms)
-    if found.certificates or found.failures:
-        raise Accepted("verify", image.digest)
-    why = "; ".join(dict.fromkeys(refused.why for refused in found.refused))
-    if REHEARSAL not in why:
-        raise ValidatorError(f"{REHEARSAL}: verify does not see the statement attached to {image.digest}")
-    return Step(image.record.image, "verify", f"rejected: {why}")
-
-
-def _promote(stage: Stage, best: Rehearsed) -> Step:
-    rules = Rules(stage.terms, stage.parties)
-    # Nothing moves even if something is wrong: the repository may be one that people pull from.
-    moves = promote(stage.registry, rules, dry_run=True)
-    if accepted := [move.alias for move in moves if move.moves]:
-        raise Accepted("promote", f"{best.digest} for {', '.join(accepted)}")
-    stage.registry.tag(best.digest, ALIAS)
-    return Step(best.record.image, "promote", f"no alias moves; {ALIAS} was set to it instead")
-
-
-def _recommend(stage: Stage, image: Rehearsed) -> Step:
-    (found,) = recommend(stage.registry, [image.described], stage.host, stage.terms)
-    if found.standing in (Standing.CERTIFIED, Standing.PREDICTED):
-        raise Accepted("recommend", f"{image.digest} as {found.standing.value}")
-    return Step(image.record.image, "recommend", f"{found.standing.value} for {stage.host}: {found.why}")
 
 
 def _pull(stage: Stage, best: Rehearsed, engine: Engine, progress: Callable[[str], None]) -> Step:

@@ -54,20 +54,15 @@ class Request:
     xla_cache: bool = True
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """The image to start. selected: the image to pull first; None if it need not be certified."""
-
-    start: Start
-    selected: SelectedImage | None
-
-
-def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -> Resolved:
-    """Choose the image, and describe its container. tell: called with what people should know.
+def resolve(
+    request: Request, engine: Engine | None, host: FindHost, tell: Tell
+) -> tuple[Start, SelectedImage | None]:
+    """Choose the image, and describe its container. Return also the image to pull first if it is certified.
 
     engine: what starts the container or has the image; None to write for another machine.
-    host: called if the image can use GPUs; returns None to start it on the CPU. Raises InputError for a wrong
-    request, NotCertified if no image will do, and MissingError if something can't be reached.
+    host: called if the image can use GPUs; returns None to start it on the CPU. tell: called with what people
+    should know. Raises InputError for a wrong request, NotCertified if no image will do, and MissingError if
+    something can't be reached.
     """
     selected: SelectedImage | None = None
     known: Host | None
@@ -96,7 +91,7 @@ def resolve(request: Request, engine: Engine | None, host: FindHost, tell: Tell)
         image, known, devices, user, Path.cwd() if request.mount else None,
         request.environment, request.command, request.terminal, request.xla_cache,
     )  # fmt: skip
-    return Resolved(start, selected)
+    return start, selected
 
 
 def _devices(asked: Devices | None, engine: Engine | None) -> Devices | None:
@@ -155,10 +150,20 @@ def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -
     """Return an image that need not be certified, and the host if the image uses its GPUs."""
     registry, wanted, terms = request.registry, request.wanted, request.terms
     if registry is None:
-        if wanted.image and (layout := split_layout(wanted.image)):
-            return _in_layout(*layout, host)
-        assert engine is not None
-        return _local(engine, wanted, host, tell)
+        if wanted.image is None or (layout := split_layout(wanted.image)) is None:
+            assert engine is not None
+            return _local(engine, wanted, host, tell)
+        directory, tag = layout
+        in_layout, own = named_in_layout(directory, tag)
+        config = in_layout.config(own)
+        image = identify(tag, config.labels.get(LABEL_SPEC, ""))
+        known = None if image is not None and image.cuda is None else host()
+        reference = f"{directory}:{tag}"
+        return Image(
+            reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, own, known)), certified=False,
+            checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
+            place=Place.LAYOUT, tensorflow=image.tensorflow if image else "", digest=own,
+        ), known  # fmt: skip
     if wanted.image is None:
         return _best(registry, wanted, host, terms, tell)
     tag = tag_named(wanted.image)
@@ -170,14 +175,13 @@ def _find(request: Request, engine: Engine | None, host: FindHost, tell: Tell) -
     known = None if image is not None and image.cuda is None else host()
     name = str(registry.repository.at(digest) if is_digest(wanted.image) else registry.repository.tagged(tag))
     if image is None:
-        foreign = Image(
+        return Image(
             registry.repository.at(digest), name, _about(None, "", known), certified=False, checks_host=False,
             port=port_of(config.ports), plain_http=registry.plain_http,
-        )  # fmt: skip
-        return foreign, known
-    candidate = (
-        choose.inspect_digest(registry, image, digest, terms) if terms and known else Candidate(image, digest)
-    )
+        ), known  # fmt: skip
+    candidate = Candidate(image, digest)
+    if terms and known:
+        candidate = choose.inspect_digest(registry, image, digest, terms)
     return _described(registry, candidate, name, known, terms), known
 
 
@@ -220,11 +224,7 @@ def _most_promising(candidates: Sequence[Candidate], host: Host, place: str, tel
     """
     order = [Outcome.WORKS, Outcome.UNKNOWN]
     forecasts = [(one, choose.forecast(one.image, one.certificates, host)) for one in candidates]
-    fit = [
-        (one, found)
-        for one, found in forecasts
-        if found.outcome in order and not choose.failed_here(one, host)
-    ]
+    fit = [pair for pair in forecasts if pair[1].outcome in order and not choose.failed_here(pair[0], host)]
     if not candidates:
         raise NotCertified(
             f"{place} has only images without CUDA, which can't use a GPU ({host})",
@@ -246,9 +246,8 @@ def _described(
 ) -> Image:
     assert candidate.digest is not None
     certificates = choose.covering(candidate, host) if host else ()
-    if certificates:
-        standing = certified_standing(certificates)
-    else:
+    standing = certified_standing(certificates)
+    if not certificates:
         if terms is None:
             why = "Its certificates were not checked, because no --key or --identity says whose count."
         elif host is None:
@@ -263,40 +262,24 @@ def _described(
     )  # fmt: skip
 
 
-def _in_layout(directory: Path, tag: str, host: FindHost) -> tuple[Image, Host | None]:
-    registry, digest = named_in_layout(directory, tag)
-    config = registry.config(digest)
-    image = identify(tag, config.labels.get(LABEL_SPEC, ""))
-    known = None if image is not None and image.cuda is None else host()
-    reference = f"{directory}:{tag}"
-    found = Image(
-        reference, f"{_LAYOUT}{reference}", (_IN_LAYOUT, *_about(image, digest, known)), certified=False,
-        checks_host=image is not None and image.cuda is not None, port=port_of(config.ports),
-        place=Place.LAYOUT, tensorflow=image.tensorflow if image else "", digest=digest,
-    )  # fmt: skip
-    return found, known
-
-
 def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
     if wanted.image:
-        named = engine.find(wanted.image)
-        if named is None:
+        found = engine.find(wanted.image)
+        if found is None:
             raise InputError(
                 f"the local {engine.name} has no image {wanted.image}",
                 hint="`docker images` or `podman images` lists them; for one in a registry, write"
                 " HOST/NAME:TAG or pass --registry",
             )
-        found = named
         image = identify("", found.labels.get(LABEL_SPEC, ""))
         known = None if image is not None and image.cuda is None else host()
     else:
         image, found, known = _best_local(engine, wanted, host, tell)
-    local = Image(
+    return Image(
         found.id, found.name, (_LOCAL.format(engine.name), *_about(image, found.id, known)), certified=False,
         checks_host=image is not None and image.cuda is not None, port=port_of(found.ports),
         place=Place.ENGINE, tag=found.tag, tensorflow=image.tensorflow if image else "", digest=found.id,
-    )  # fmt: skip
-    return local, known
+    ), known  # fmt: skip
 
 
 def _best_local(

@@ -268,6 +268,35 @@ _FROM_TO = re.compile(r"^(?!.*\bdowngrad).*\bfrom \S+(?: \S+){0,3} to\b", re.IGN
 _REACH = 100
 
 
+#: Words that say that something works. In the same sentence, a negation turns them round.
+_WORKS = re.compile(
+    r"\b(?:(?:is|are|was|were|gets?|got) used\b|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
+    r"|uses? (?:(?:the|my|both|all|its) )?(?:GPUs?|cards?|it|them|\w+ GPUs?)\b"
+    r"|(?:works?|worked|runs?|ran|trains?|trained) (?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
+    r"|(?:it|that|this|everything|all|which|one|same|GPU|card|env\w*)\b(?: \w+)? (?:works?|worked)\b"
+    r"|does \w+ fine\b|funciona\w*|funktioniert|fonctionne|работает|可以用|正常|動きました|됩니다)",
+    re.IGNORECASE,
+)
+_NEGATED = re.compile(
+    r"\b(?:not|never|nothing|no longer|neither|only|until|n[ãa]o|nicht|pas)\b|n['\u2019]t\b|不|не ",
+    re.IGNORECASE,
+)
+_SENTENCE = re.compile(
+    r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b]|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
+    re.IGNORECASE,
+)
+
+
+def works_with(line: str, value: str) -> bool:
+    """Return whether the sentence that names a value says that something works."""
+    place = line.find(value)
+    if place < 0:
+        return False
+    before = _SENTENCE.split(line[:place])[-1]
+    sentence = before + _SENTENCE.split(line[place:])[0]
+    return _WORKS.search(sentence) is not None and not _NEGATED.search(sentence)
+
+
 def is_in_passing(line: str, value: str) -> bool:
     """Return whether a sentence mentions a value only in passing: as a version that worked, another one that
     was tried, or one that is required."""

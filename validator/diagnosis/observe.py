@@ -28,6 +28,7 @@ from .observations import (
     is_in_passing,
     normalized,
     package,
+    works_with,
 )
 from .text import Block, Line, Pasted, answers, continued, evenly_spaced, read_text, table_rows, unwrapped
 
@@ -164,9 +165,13 @@ class _Reader:
         facts = {content for part in parts for content in self._facts(part)}
         # The CUDA version that nvidia-smi shows in one line is not a toolkit's in the joined lines either.
         facts |= {("cuda", values) for kind, values in facts if kind == "driver_cuda"}
+        # Two rows of a list of packages that are joined show no third one.
+        packages = {dict(values).get("name") for kind, values in facts if kind == "package"}
         for observation in observations:
             kind = observation.kind
             if kind in (UNRECOGNIZED, FAULT, SAID, *explained) or observation.content in facts:
+                continue
+            if kind == "package" and observation.values["name"] in packages:
                 continue
             self._add(observation, parts[0].number)
             if kind not in self._catalogue.outside:
@@ -183,7 +188,7 @@ class _Reader:
 
     def _add(self, observation: Observation, number: int) -> None:
         by_person = observation.certainty is Certainty.STATED or observation.kind == "package"
-        if by_person and observation.kind not in WORDS and self._pasted.is_paste and number == 1:
+        if by_person and observation.kind not in WORDS and self._pasted.has_title and number == 1:
             self._titled.append(observation)
             return
         self._found.add(observation)
@@ -303,8 +308,13 @@ def _is_said_elsewhere(titled: Observation, observations: Observations) -> bool:
 
 def _at_fault(seen: Sequence[tuple[int, Observation]], first_fault: int) -> Observation:
     """Return the last value before the first fault, or else the first value. What a program printed takes
-    precedence over what a person states."""
-    printed = [place for place in seen if place[1].certainty is Certainty.OBSERVED] or seen
+    precedence over what a person states, and that over what a person says of a state that works."""
+    failing = [
+        (number, one)
+        for number, one in seen
+        if not any(works_with(one.text, value) for value in one.values.values())
+    ]
+    printed = [place for place in seen if place[1].certainty is Certainty.OBSERVED] or failing or seen
     before = [observation for number, observation in printed if number <= first_fault]
     return before[-1] if before else printed[0][1]
 

@@ -422,14 +422,19 @@ _COMPRESSED = (
 #: Where a report can be read. A browser can't.
 _READ_REPORT = "`validator doctor --report FILE` reads a report"
 #: The beginning of the probe's reports.
+_LONGEST_TITLE = 200
+#: A first line of one sentence. If a paragraph was wrapped, the next line begins with a small letter.
+_TITLE = re.compile(
+    rb"(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d}\n(?![a-z])" % _LONGEST_TITLE,
+)
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 
 
 class Pasted:
     """A text that was read.
 
-    read: how much of it, in words. is_paste: it is short enough to be a person's paste. has_title: it is one
-    of several lines.
+    read: how much of it, in words. is_paste: it is short enough to be a person's paste. has_title: it is one,
+    and its first line is a title, not the beginning of a paragraph.
 
     each: the size of both parts, if there is a last one.
     """
@@ -442,7 +447,7 @@ class Pasted:
         self._last = last.partition(b"\n")[2] or last
         count = first.count(b"\n") + (not first.endswith(b"\n"))
         self.is_paste = not last and count <= PASTE_LINES
-        self.has_title = self.is_paste and count > 1
+        self.has_title = self.is_paste and count > 1 and _TITLE.match(first[: 2 * _LONGEST_TITLE]) is not None
         self.read = "1 line" if count == 1 else f"{count:,} lines"
         if last:
             self.read = f"the first and the last {each >> 20} MiB of {total / (1 << 20):,.0f} MiB"

@@ -14,7 +14,7 @@ from ..errors import MissingError, ValidatorError
 from ..model.diagnosis import Diagnosis
 from ..model.report import CheckOutcome, Report, ReportError, read_report
 from ..redaction.redact import names_in
-from ..reports.issue import shareable
+from ..reports.diagnosis import shareable
 
 #: The checks that tell whether TensorFlow computes on a GPU, and why not. They leave out those that train.
 CHECKS = (

@@ -40,8 +40,7 @@ from ..diagnosis import diagnose_file, diagnose_log
 from ..errors import InputError, ValidatorError
 from ..model.diagnosis import Diagnosis
 from ..redaction.redact import names_in
-from ..reports.diagnosis import cell_html, cell_text
-from ..reports.issue import shareable
+from ..reports.diagnosis import cell_html, cell_text, shareable
 from .examine import CHECKS, examine, shareable_diagnosis
 
 _MAGIC = "gpu_doctor"

@@ -1,6 +1,6 @@
 """A script: ask NVML and the kernel about the driver and the GPUs, and print the answer as JSON.
 
-`host_reading.py` runs it with an empty environment. It imports nothing of this project, so that it starts
+`this_machine.py` runs it with an empty environment. It imports nothing of this project, so that it starts
 without the project's place on Python's path.
 """
 
@@ -22,7 +22,7 @@ _DXG = "/dev/dxg"
 
 
 def answer(nvml: Any, kernel: Path, wsl: bool) -> dict[str, Any]:
-    """Return what `host_reading.Answer` describes. nvml: the module. kernel: /proc/driver/nvidia."""
+    """Return what `this_machine.Reading` describes. nvml: the module. kernel: /proc/driver/nvidia."""
     found: dict[str, Any] = {"wsl": wsl}
     nvml.nvmlInit()
     try:

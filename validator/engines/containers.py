@@ -26,8 +26,7 @@ from ..system import processes, runs
 from ..system.files import says_full_disk
 from ..system.processes import Progress
 from ..system.runs import Note
-from .endpoint import Endpoint, disk_full, engine_gone, podman_create
-from .images import read
+from .endpoint import Endpoint, disk_full, engine_gone, podman_create, read
 from .protocol import NO_PYTHON, START, ProbeRequest
 
 _CDI = "nvidia.com/gpu="
@@ -217,12 +216,12 @@ class _Output:
         self.stderr: deque[str] = deque(maxlen=_LINES_KEPT)
         self.overflow = False
         self.error: BaseException | None = None
-        self._partial = b""
         self._progress = progress
         self.thread = threading.Thread(target=self._read, args=(frames,), daemon=True)
         self.thread.start()
 
     def _read(self, frames: Iterable[Frame]) -> None:
+        partial = b""
         try:
             for out, err in frames:
                 if out is not None:
@@ -230,20 +229,16 @@ class _Output:
                     if len(self.stdout) > _LARGEST_REPORT:
                         self.overflow = True
                         return
-                if err is not None:
-                    self._lines(err)
+                *lines, rest = (partial + (err or b"")).split(b"\n")
+                # A partial line must not grow without limit.
+                partial = rest[-8192:]
+                for line in lines:
+                    words = line[:8192].decode("utf-8", "replace").rstrip()
+                    self.stderr.append(words)
+                    self._progress(words)
         except BaseException as error:
             # Raised again by the thread that waits for the output.
             self.error = error
-
-    def _lines(self, text: bytes) -> None:
-        *lines, rest = (self._partial + text).split(b"\n")
-        # A partial line must not grow without limit.
-        self._partial = rest[-8192:]
-        for line in lines:
-            words = line[:8192].decode("utf-8", "replace").rstrip()
-            self.stderr.append(words)
-            self._progress(words)
 
 
 def _follow(container: Container, request: ProbeRequest, what: str, progress: Progress) -> bytes:
@@ -276,7 +271,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"
             )
-        last = next((line for line in reversed(output.stderr) if line.strip()), "no message")
+        last = processes.last_line("\n".join(output.stderr))
         raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
     return bytes(output.stdout)
 

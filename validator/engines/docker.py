@@ -46,10 +46,9 @@ from ..system.runs import temporary_directory
 from . import containers
 from .containers import new_name, offers_gpus
 from .endpoint import Endpoint, disk_full, engine_gone, podman_save
-from .host_reading import read_host
-from .images import Derivation, derivation_of, facts_of, layers_of, pull
-from .load import load
+from .images import Derivation, derivation_of, facts_of, layers_of, load, pull
 from .protocol import Built, ProbeRequest
+from .this_machine import read_host
 
 #: The directory of the Dockerfile and its script, in `images/`.
 _RECIPE = "system-packages"
@@ -94,8 +93,7 @@ def _failure(log: str, base: str, packages: Sequence[str]) -> ValidatorError:
         return MissingError(
             f"{what}: its mirror can't be reached", hint="check apt's sources on this machine"
         )
-    last = [line for line in log.splitlines() if line.strip()][-1:] or ["no message"]
-    return BuildError(f"{what}: {last[0]}", log=log)
+    return BuildError(f"{what}: {processes.last_line(log)}", log=log)
 
 
 class EngineImages:
@@ -167,14 +165,8 @@ class EngineImages:
                 builder = ["sh", "-c", 'exec "$@" >&2', "sh", self._endpoint.program, "build"]
                 tag = f"docker.io/library/{name}"
             else:
-                builder = [
-                    *self._endpoint.buildx,
-                    "build",
-                    "--progress",
-                    "plain",
-                    "--provenance=false",
-                    "--load",
-                ]
+                options = ["--progress", "plain", "--provenance=false", "--load"]
+                builder = [*self._endpoint.buildx, "build", *options]
                 tag = name
             command: list[str | Path] = [
                 *builder, "--network", "host", *(["--no-cache"] if renew else []),
@@ -372,8 +364,7 @@ class DockerEngine:
         return self._maker
 
     def close(self) -> None:
-        self._client.close()
-        self._endpoint.quick.close()
+        self._endpoint.close()
 
     @contextlib.contextmanager
     def _answering(self, what: str) -> Iterator[None]:

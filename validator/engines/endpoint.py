@@ -22,7 +22,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,9 +33,12 @@ from docker.context import ContextAPI
 from docker.errors import APIError, DockerException, ImageNotFound
 
 from ..errors import MissingError, ValidatorError
-from ..model.codec import LARGEST
+from ..model import codec
+from ..model.codec import LARGEST, DocumentError
 from ..system import processes, runs
 from ..system.files import read_text
+
+T = TypeVar("T")
 
 
 def engine_gone(what: str) -> MissingError:
@@ -52,6 +55,14 @@ def disk_full(what: str) -> MissingError:
         f"{what}: no space left on the engine's disk",
         hint="free some with `docker image prune`, then repeat the command",
     )
+
+
+def read(answer: object, kind: type[T], what: str) -> T:
+    """Return an answer of an engine as a typed value. Raises ValidatorError if it can't be read."""
+    try:
+        return codec.convert(answer, kind)
+    except DocumentError as error:
+        raise ValidatorError(f"the engine's answer about {what} can't be read: {error}") from None
 
 
 #: Docker Engine 23 is the first that reads layers with zstd compression, and made BuildKit the default.
@@ -75,14 +86,16 @@ _INSTALL_BUILDX = "install it: the package docker-buildx in Debian, docker-build
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reached:
+class Endpoint:
     """An engine that responds, on a machine that may lack the docker command.
 
-    quick: a client with a timeout of a few seconds. context: the name of its Docker context.
-    program: the command for this engine. is_podman: it is Podman, not Docker.
+    quick: a client with a timeout of a few seconds. client: one that waits for an engine that is busy.
+    context: the name of its Docker context. program: the command for this engine. is_podman: it is Podman,
+    not Docker.
     """
 
     quick: docker.DockerClient
+    client: docker.DockerClient
     context: str
     version: str
     info: Mapping[str, Any]
@@ -106,15 +119,9 @@ class Reached:
         except (DockerException, requests.RequestException):
             return False
 
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint(Reached):
-    """An engine that runs images.
-
-    client: waits for an engine that is busy.
-    """
-
-    client: docker.DockerClient
+    def close(self) -> None:
+        self.quick.close()
+        self.client.close()
 
     @property
     def has_image_store(self) -> bool:
@@ -129,23 +136,19 @@ class Endpoint(Reached):
 
 
 def connect() -> Endpoint:
-    """Return the engine that the Docker command line would use. Raises MissingError with the reason."""
+    """Return the engine and the command that run images. Raises MissingError with the reason."""
     reached = reach()
     program = shutil.which("docker")
     if program is None:
-        reached.quick.close()
+        reached.close()
         raise MissingError(
             "a Docker Engine is running, but the docker command, which pulls images, is not installed",
             hint=_INSTALL,
         )
-    client = _client(BUSY_TIMEOUT_S)[0]
-    return Endpoint(
-        quick=reached.quick, context=reached.context, version=reached.version, info=reached.info,
-        client=client, program=program,
-    )  # fmt: skip
+    return replace(reached, program=program)
 
 
-def reach(hint: str = _INSTALL) -> Reached:
+def reach(hint: str = _INSTALL) -> Endpoint:
     """Return the engine that the Docker command line would use.
 
     Raises MissingError with the reason. hint: what to do if no engine responds.
@@ -158,10 +161,11 @@ def reach(hint: str = _INSTALL) -> Reached:
         except (DockerException, requests.RequestException) as error:
             raise MissingError(f"no Docker Engine responds: {root_cause(error)}", hint=hint) from error
         _check_server(version, info, hint)
+        client, _ = _client(BUSY_TIMEOUT_S, hint)
     except MissingError:
         quick.close()
         raise
-    return Reached(quick=quick, context=context, version=version, info=info)
+    return Endpoint(quick=quick, client=client, context=context, version=version, info=info)
 
 
 def find_buildx(context: str) -> tuple[str, ...]:
@@ -287,10 +291,7 @@ _INSTALL_PODMAN = "install Podman 4.3 or newer: the package podman"
 _SPECIFICATIONS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 _CDI_KIND = "nvidia.com/gpu"
 _QUICK_S = 60
-_ARCHITECTURES = {"amd64": "x86_64"}
 _NO_IMAGE = re.compile(r"no such image|image not known|unable to find", re.IGNORECASE)
-
-Docker = TypeVar("Docker", bound=Reached)
 
 
 def connect_podman() -> Endpoint:
@@ -302,7 +303,7 @@ def connect_podman() -> Endpoint:
     version = found.stdout.decode("utf-8", "replace").strip()
     numbers = tuple(map(int, re.findall(r"\d+", version)[:2]))
     if not found.ok or len(numbers) < 2:
-        last = (found.stderr_tail.strip().splitlines() or ["no message"])[-1]
+        last = processes.last_line(found.stderr_tail)
         raise MissingError(f"Podman does not work: {last}", hint="run `podman info`")
     if numbers < OLDEST:
         raise MissingError(f"Podman {version} is too old; 4.3 or newer is needed", hint=_INSTALL_PODMAN)
@@ -313,9 +314,10 @@ def connect_podman() -> Endpoint:
         client = Client(address, timeout=BUSY_TIMEOUT_S)
     except (DockerException, requests.RequestException) as error:
         raise MissingError(f"Podman's service does not respond: {root_cause(error)}") from error
+    machine = info.get("Architecture")
     known: dict[str, Any] = {
         **info,
-        "Architecture": _ARCHITECTURES.get(str(info.get("Architecture")), info.get("Architecture")),
+        "Architecture": "x86_64" if machine == "amd64" else machine,
         "DiscoveredDevices": [{"ID": f"{_CDI_KIND}={name}"} for name in sorted(set(_cdi_devices()))],
         # GPUs come as devices of CDI, whatever runtimes are configured.
         "Runtimes": {},
@@ -329,7 +331,7 @@ def connect_podman() -> Endpoint:
     )  # fmt: skip
 
 
-def connect_any(docker: Callable[[], Docker]) -> Docker | Endpoint:
+def connect_any(docker: Callable[[], Endpoint]) -> Endpoint:
     """Return the Docker Engine, or Podman where there is none. Raises MissingError with both reasons.
 
     docker: connects to the Docker Engine, for example `connect`.
@@ -377,14 +379,11 @@ def podman_create(endpoint: Endpoint, image: str, command: Sequence[str], argume
 
     Raises APIError, and ImageNotFound if there is no such image.
     """
+    # The proxies of this machine, with their credentials, stay outside.
+    options = ["--pull=never", "--http-proxy=false", *arguments, "--entrypoint", command[0]]
     done = processes.run(
-        [
-            # The proxies of this machine, with their credentials, stay outside.
-            endpoint.program, "create", "--pull=never", "--http-proxy=false", *arguments,
-            "--entrypoint", command[0], image, *command[1:],
-        ],
-        timeout_s=BUSY_TIMEOUT_S,
-    )  # fmt: skip
+        [endpoint.program, "create", *options, image, *command[1:]], timeout_s=BUSY_TIMEOUT_S
+    )
     if not done.ok:
         kind = ImageNotFound if _NO_IMAGE.search(done.stderr_tail) else APIError
         raise kind(done.stderr_tail, explanation=done.stderr_tail)
@@ -393,15 +392,7 @@ def podman_create(endpoint: Endpoint, image: str, command: Sequence[str], argume
 
 def podman_save(endpoint: Endpoint, reference: str, path: Path) -> None:
     """Write an image to an archive in the format of OCI. Raises ValidatorError."""
-    command: list[str | Path] = [
-        endpoint.program,
-        "save",
-        "--quiet",
-        "--format=oci-archive",
-        "--output",
-        path,
-        reference,
-    ]
-    done = processes.run(command)
+    options = ["--quiet", "--format=oci-archive", f"--output={path}"]
+    done = processes.run([endpoint.program, "save", *options, reference])
     if not done.ok:
         raise ValidatorError(f"{reference} can't be saved: {' '.join(done.stderr_tail.split())[-300:]}")

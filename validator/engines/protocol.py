@@ -171,7 +171,14 @@ def _read(path: Path, file: CheckFile) -> PackedCheck:
     source = _content(path)
     if hashlib.sha256(source).hexdigest() != file.sha256:
         raise InputError(f"{path} has changed while it was used", hint="run the same command again")
-    return PackedCheck(file, source, _title(path, source) or file.path)
+    try:
+        module = ast.parse(source, str(path))
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{path} is not valid Python: {error}", hint=_MANUAL) from error
+    if not any(isinstance(node, ast.FunctionDef) and node.name == "check" for node in module.body):
+        raise InputError(f"{path} has no function `check`", hint=_MANUAL)
+    lines = (ast.get_docstring(module) or "").strip().splitlines()
+    return PackedCheck(file, source, (lines[0] if lines else "") or file.path)
 
 
 def _content(path: Path) -> bytes:
@@ -182,19 +189,6 @@ def _content(path: Path) -> bytes:
     if len(content) > _LARGEST:
         raise InputError(f"{path}: a check with more than {_LARGEST >> 20} MiB is not accepted", hint=_MANUAL)
     return content
-
-
-def _title(path: Path, source: bytes) -> str | None:
-    """Return the first line of the docstring. Raises InputError if the file has no function `check`."""
-    try:
-        module = ast.parse(source, str(path))
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{path} is not valid Python: {error}", hint=_MANUAL) from error
-    functions = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
-    if not functions:
-        raise InputError(f"{path} has no function `check`", hint=_MANUAL)
-    lines = (ast.get_docstring(module) or "").strip().splitlines()
-    return lines[0] if lines else None
 
 
 def members(checks: Sequence[PackedCheck]) -> dict[str, bytes]:
@@ -241,9 +235,10 @@ from validator.probe.cli import main
 sys.exit(main())
 """
 #: Starts the probe from the sources of this project. Their byte code is cached; that of an archive is not.
-_FROM_SOURCES = """\
+FROM_SOURCES = """\
 import sys
-
+if sys.version_info < (3, 9):
+    sys.exit("Python %d.%d is too old to be examined" % sys.version_info[:2])
 sys.path.append(sys.argv.pop(1))
 from validator.probe.cli import main
 
@@ -348,7 +343,7 @@ def _ask(question: str) -> Any:
     """Ask the probe in a separate process: a driver's library may crash the process that loads it."""
     done = processes.run(
         # Isolated: modules in the current directory or on PYTHONPATH are not imported.
-        [sys.executable, "-I", "-c", _FROM_SOURCES, _ROOT.parent, question],
+        [sys.executable, "-I", "-c", FROM_SOURCES, _ROOT.parent, question],
         timeout_s=_ANSWER_LIMIT_S,
     )
     if not done.ok:
@@ -436,8 +431,8 @@ def run_probe(
             f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
         )
     if not result.stdout.strip():
-        last = result.stderr_tail.strip().splitlines()[-1:] or ["no message"]
-        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last[0]}")
+        last = processes.last_line(result.stderr_tail)
+        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last}")
     return result.stdout
 
 

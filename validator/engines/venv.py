@@ -31,8 +31,8 @@ from ..system import processes
 from ..system.files import cache_directory, full_disk_named, symbolic_link, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.processes import Progress
-from .host_reading import read_host
 from .protocol import Built, ProbeRequest, clean_environment, local_host_facts, run_probe
+from .this_machine import read_host
 
 _INSTALL_TIMEOUT_S = 3600.0
 _PARTIAL = ".partial-"

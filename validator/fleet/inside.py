@@ -1,7 +1,6 @@
 """A script: run the probe inside a container on a node, and print its report so that a cut is noticed.
 
     python3 inside.py --limit SECONDS [--task N --workers LIST] [--termination FILE] -- ARGUMENTS OF THE PROBE
-    python3 inside.py --frame NAME < FILE          writes any other file as a frame
 
 It runs `probe.pyz` next to this file, in that directory. Standard output gets two frames (`protocol.py`
 describes them): `report`, the probe's standard output, if there is any, and `ending`, JSON about how the
@@ -145,11 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--task", type=int, default=0, metavar="N", help="number of this task of the unit")
     parser.add_argument("--workers", metavar="LIST", help="the addresses of all tasks of the unit")
     parser.add_argument("--termination", metavar="FILE", help="also write the ending to this file")
-    parser.add_argument("--frame", metavar="NAME", help="only write standard input as a frame")
     options = parser.parse_args(given[:split])
-    if options.frame:
-        _write(frame(options.frame, sys.stdin.buffer.read(LARGEST)))
-        return 0
     directory = Path(__file__).resolve().parent
     # As process 1 of a container, a Python without a handler would ignore SIGTERM.
     signal.signal(signal.SIGTERM, _terminated)
@@ -171,18 +166,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             Path(options.termination).write_bytes(text[:LARGEST_MESSAGE])
     suffix = "" if options.task == 0 else f".{options.task}"
-    if ending["report"]:
-        _write(frame(f"report{suffix}", bytes(probe.report)))
-    _write(frame(f"ending{suffix}", text))
-    return 0 if ending["report"] else 1
-
-
-def _write(content: bytes) -> None:
-    """Write line by line, so that no other writer of the same log gets into a line."""
-    for line in content.splitlines(keepends=True):
+    written = frame(f"report{suffix}", bytes(probe.report)) if ending["report"] else b""
+    written += frame(f"ending{suffix}", text)
+    # Line by line, so that no other writer of the same log gets into a line.
+    for line in written.splitlines(keepends=True):
         rest = memoryview(line)
         while rest:
             rest = rest[os.write(1, rest) :]
+    return 0 if ending["report"] else 1
 
 
 def _now() -> str:

@@ -204,18 +204,13 @@ class Kubernetes:
                 container = container_of(pod)
                 image_id = str(container.get("imageID") or "")
                 found = _REPOSITORY_DIGEST.search(image_id)
-                answer = read_answer(
-                    log,
-                    self._outside(pod),
-                    engine=str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes",
-                    isolates=True,
-                    # An id that is not a digest in a repository is not the one that was asked for either.
-                    image_digest=found[1] if found else image_id or "unknown",
-                    node=node_of(pod),
-                )
+                engine = str(terminated(pod).get("containerID") or "").partition("://")[0] or "kubernetes"
+                # An id that is not a digest in a repository is not the one that was asked for either.
+                digest = found[1] if found else image_id or "unknown"
+                answer = read_answer(log, Answer(self._outside(pod), engine, True, digest, node_of(pod)))
                 message = str(terminated(pod).get("message") or "")
-                digest = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
-                if message and read_ending(message.encode()).report != digest:
+                sha256 = hashlib.sha256(answer.report).hexdigest() if answer.report is not None else None
+                if message and read_ending(message.encode()).report != sha256:
                     raise CutError("the report in the log is not the one that the termination message names")
                 return answer
             except CutError as error:

@@ -2,8 +2,9 @@
 
 The output of a job becomes an answer the same way for every engine.
 
-An engine is a module `validator/fleet/NAME.py` with a function `open_fleet(settings: FleetSettings) ->
-Fleet`, which `--on NAME` finds by its name. Nothing outside the module knows the engine.
+An engine is a module `validator/fleet/NAME.py`, which `--on NAME` finds by its name. Nothing outside the
+module knows the engine. It has the functions `open_fleet(settings: FleetSettings) -> Fleet` and
+`survey(settings: FleetSettings) -> Survey`, see `settings`.
 
 Rules for an engine:
 
@@ -24,15 +25,14 @@ import importlib
 import io
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ..engines.host_reading import Answer as Reading
-from ..engines.host_reading import reading_of
 from ..engines.protocol import ProbeRequest
+from ..engines.this_machine import Reading, reading_of
 from ..errors import InputError, MissingError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
@@ -141,24 +141,24 @@ class Refused:
 
 @dataclass(frozen=True)
 class Answer:
-    """The complete answer of a unit. `job_output.read_answer` makes it from a log.
+    """The complete answer of a unit. `read_answer` makes it from a log.
 
-    report: the probe's standard output; None if the probe ended without one, and `failure` says why. That is
-        a verdict: the probe ran in the image and could not report.
     outside: the driver and the GPUs as the node itself read them, or why they were not read.
     engine: what ran the image on the node: `podman`, `containerd`, `venv`, ...
     isolates: the probe ran in a container that keeps it away from the node's files and from other results.
     image_digest: of the image that was run, as its engine or scheduler says; None if that is not known.
+    report: the probe's standard output; None if the probe ended without one, and `failure` says why. That is
+        a verdict: the probe ran in the image and could not report.
     started, finished: of the probe, by the node's clock; UTC, ISO 8601.
     """
 
-    report: bytes | None
-    failure: str
     outside: Outside | Unread
     engine: str
     isolates: bool
     image_digest: str | None = None
     node: str = ""
+    report: bytes | None = None
+    failure: str = ""
     started: str = ""
     finished: str = ""
 
@@ -306,15 +306,9 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
 
 
 def survey_of(name: str) -> Callable[[Any], Survey]:
-    """Return the function `survey` of an engine. Raises InputError if it has none."""
+    """Return the function `survey` of an engine. Raises InputError if there is no engine of this name."""
     opener_of(name)
-    module = importlib.import_module(f"{__package__}.{name}")
-    survey: Callable[[Any], Survey] | None = getattr(module, "survey", None)
-    if survey is None:
-        raise InputError(
-            f"the fleet engine {name} can't propose a file",
-            hint="write fleet.yaml by hand; its manual has an example",
-        )
+    survey: Callable[[Any], Survey] = importlib.import_module(f"{__package__}.{name}").survey
     return survey
 
 
@@ -345,22 +339,14 @@ class CutError(ValidatorError):
     """The output is incomplete: cut off, mixed with another copy, or missing."""
 
 
-@dataclass
-class _Open:
-    """A frame whose end was not read yet. Its data never becomes longer than its header says."""
-
-    length: int
-    digest: str
-    data: bytearray = field(default_factory=bytearray)
-
-
 def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
     """Return the contents of all frames in a log, by name.
 
     required: names that must be there. Raises CutError unless every frame that begins is whole.
     """
     found: dict[str, bytes] = {}
-    opened: dict[str, _Open] = {}
+    #: Length and digest of the frames whose end was not read yet, and their data so far.
+    opened: dict[str, tuple[int, str, bytearray]] = {}
     frames = 0
     for raw in io.BytesIO(log):
         if not raw.startswith(_MARK):
@@ -375,24 +361,28 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
                 raise CutError(f"the frame {name} claims to have {length} bytes, more than any report")
             if name in opened:
                 raise CutError(f"the frame {name} begins again before its end")
-            opened[name] = _Open(length, header[3].decode())
+            opened[name] = (length, header[3].decode(), bytearray())
         elif data := _DATA.fullmatch(line):
             name = data[1].decode()
             if name not in opened:
                 raise CutError(f"the frame {name} has data before its beginning")
-            frame = opened[name]
+            length, _, content = opened[name]
             try:
-                frame.data += base64.b64decode(data[2], validate=True)
+                content += base64.b64decode(data[2], validate=True)
             except binascii.Error:
                 raise CutError(f"the frame {name} has a damaged line") from None
-            if len(frame.data) > frame.length:
-                raise CutError(f"the frame {name} has more than the {frame.length} bytes that it should have")
+            if len(content) > length:
+                raise CutError(f"the frame {name} has more than the {length} bytes that it should have")
         elif end := _END.fullmatch(line):
             name = end[1].decode()
             if name not in opened:
                 raise CutError(f"the frame {name} ends before its beginning")
-            content = _whole(name, opened.pop(name))
-            if found.setdefault(name, content) != content:
+            length, digest, content = opened.pop(name)
+            if len(content) != length:
+                raise CutError(f"the frame {name} has {len(content)} of {length} bytes")
+            if hashlib.sha256(content).hexdigest() != digest:
+                raise CutError(f"the frame {name} was altered: its SHA-256 is not the one in its first line")
+            if found.setdefault(name, bytes(content)) != content:
                 raise CutError(f"there are two frames {name} with different contents")
     if opened:
         raise CutError(f"the frame {min(opened)} has no end: the output was cut")
@@ -400,15 +390,6 @@ def read_frames(log: bytes, *required: str) -> dict[str, bytes]:
         if name not in found:
             raise CutError(f"the output has no frame {name}")
     return found
-
-
-def _whole(name: str, frame: _Open) -> bytes:
-    content = bytes(frame.data)
-    if len(content) != frame.length:
-        raise CutError(f"the frame {name} has {len(content)} of {frame.length} bytes")
-    if hashlib.sha256(content).hexdigest() != frame.digest:
-        raise CutError(f"the frame {name} was altered: its SHA-256 is not the one in its first line")
-    return content
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -437,19 +418,11 @@ def read_ending(text: bytes) -> Ending:
         raise CutError(f"the ending can't be read: {error}") from None
 
 
-def read_answer(
-    log: bytes,
-    outside: Outside | Unread,
-    *,
-    engine: str,
-    isolates: bool,
-    image_digest: str | None = None,
-    node: str = "",
-) -> Answer:
+def read_answer(log: bytes, known: Answer) -> Answer:
     """Return the answer in the output of a job. Raises CutError unless it is whole.
 
-    log: what the container wrote, with the frames of `inside.py`; what the node says from outside must come
-    another way, because the container can write any frame here. The other arguments are those of `Answer`.
+    log: what the container wrote, with the frames of `inside.py`. known: what the node says from outside,
+    which must come another way, because the container can write any frame here.
     """
     frames = read_frames(log, "ending")
     ending = read_ending(frames["ending"])
@@ -467,28 +440,16 @@ def read_answer(
         else:
             last = ending.last_line or "no message"
             failure = f"the probe exited with status {ending.status} without a report: {last}"
-    return Answer(
-        report=report,
-        failure=failure,
-        outside=outside,
-        engine=engine,
-        isolates=isolates,
-        image_digest=image_digest,
-        node=node,
-        started=ending.started,
-        finished=ending.finished,
-    )
+    return replace(known, report=report, failure=failure, started=ending.started, finished=ending.finished)
 
 
 # Read the result that the job of a unit left: the answer of its probe, or the fault that ended it.
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """The `node` frame of a result, see `slurm_job.run`."""
+    """What is read of the `node` frame of a result, see `slurm_job.run`."""
 
     unit: str
-    job: str
-    restart: str
     node: str
     engine: str
     isolates: bool
@@ -520,15 +481,9 @@ def read_result(content: bytes, unit: str, isolated: bool) -> Answer:
         outside = reading_of(reading)
         if isinstance(outside, Outside):
             gpus = tuple(gpu for gpu in outside.gpus if gpu.uuid in node.gpus)
-            outside = Outside(outside.driver, outside.kernel_driver, gpus)
-    return read_answer(
-        frames["output"],
-        outside,
-        engine=node.engine,
-        isolates=node.isolates and isolated,
-        image_digest=node.image_digest,
-        node=node.node,
-    )
+            outside = msgspec.structs.replace(outside, gpus=gpus)
+    known = Answer(outside, node.engine, node.isolates and isolated, node.image_digest, node.node)
+    return read_answer(frames["output"], known)
 
 
 def read_fault(content: bytes) -> State:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import hashlib
 import json
 import os
@@ -69,8 +70,7 @@ class Work:
     question: bytes = b""
 
 
-@dataclass
-class Tried:
+class Tried(msgspec.Struct, dict=True):
     """A unit in the run store.
 
     batch, position: the name of the list that it is submitted with, and its place there. submitted: when it
@@ -95,9 +95,10 @@ class Tried:
     record_id: str = ""
     failed: bool = False
 
-    def __post_init__(self) -> None:
-        #: The unit's name, which is a digest and needed often.
-        self.name = self.unit.name
+    @functools.cached_property
+    def name(self) -> str:
+        """The unit's name, which is a digest and needed often."""
+        return self.unit.name
 
 
 @dataclass(frozen=True)
@@ -258,13 +259,10 @@ class Runs:
                         _identity(unit),
                     )
                     unit = msgspec.structs.replace(unit, after=newest)
-                files = {name: self._keep_content(content) for name, content in work.request.files.items()}
-                request = _Request(
-                    self._keep_content(work.request.archive),
-                    work.request.arguments,
-                    files,
-                    work.request.timeout_s,
-                )
+                asked = work.request
+                files = {name: self._keep_content(content) for name, content in asked.files.items()}
+                archive = self._keep_content(asked.archive)
+                request = _Request(archive, asked.arguments, files, asked.timeout_s)
                 self._insert(run, unit, msgspec.json.encode(request), work.question)
 
     def owner(self, unit: Unit) -> str | None:
@@ -278,9 +276,8 @@ class Runs:
 
     def units(self, run: FleetRun) -> list[Tried]:
         """Return all units of a run, in the order in which they were added."""
-        columns = ", ".join(("content", "question", *_STATE))
-        rows = self._all(f"SELECT {columns} FROM units WHERE run = ? ORDER BY number", run.id)
-        return [_tried(*row) for row in rows]
+        rows = self._all("SELECT tried FROM units WHERE run = ? ORDER BY number", run.id)
+        return [msgspec.msgpack.decode(content, type=Tried) for (content,) in rows]
 
     def request(self, name: str) -> ProbeRequest:
         """Return the run of the probe that a unit stands for."""
@@ -295,14 +292,9 @@ class Runs:
 
     def save(self, *tries: Tried) -> None:
         """Write down the state of these units, in one transaction."""
-        changes = ", ".join(f"{column} = ?" for column in _STATE)
-        rows = []
-        for tried in tries:
-            values = [getattr(tried, name) for name in _STATE]
-            stored = ["" if one is None else one.value if isinstance(one, Enum) else one for one in values]
-            rows.append((*stored, tried.name))
+        rows = [(msgspec.msgpack.encode(tried), tried.name) for tried in tries]
         with self.transaction():
-            self._connection.executemany(f"UPDATE units SET {changes} WHERE name = ?", rows)
+            self._connection.executemany("UPDATE units SET tried = ? WHERE name = ?", rows)
 
     def retry(self, run: FleetRun, tried: Tried, after: Unit) -> None:
         """Add the next attempt after a unit that was lost."""
@@ -328,11 +320,10 @@ class Runs:
             return self._connection.execute(statement, values).fetchall()
 
     def _insert(self, run: FleetRun, unit: Unit, request: bytes, question: bytes) -> None:
+        tried = msgspec.msgpack.encode(Tried(unit, question))
         self._all(
-            "INSERT INTO units (name, run, identity, content, request, question, stage)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            *(unit.name, run.id, _identity(unit), msgspec.json.encode(unit), request, question),
-            Stage.PLANNED.value,
+            "INSERT INTO units (name, run, identity, request, tried) VALUES (?, ?, ?, ?, ?)",
+            *(unit.name, run.id, _identity(unit), request, tried),
         )
 
     def _keep_content(self, content: bytes) -> str:
@@ -354,11 +345,8 @@ class Runs:
             *values,
         )
         return [
-            FleetRun(
-                *(identifier, key, fleet, tuple(json.loads(command)), json.loads(place)),
-                *(created, ended, bool(cancelled)),
-            )
-            for identifier, key, fleet, command, place, created, ended, cancelled in rows
+            FleetRun(*(run, key, fleet, tuple(json.loads(words)), json.loads(place)), made, ended, bool(off))
+            for run, key, fleet, words, place, made, ended, off in rows
         ]
 
 
@@ -377,30 +365,11 @@ _TABLES = (
     " cancelled INTEGER NOT NULL DEFAULT 0)",
     "CREATE TABLE IF NOT EXISTS contents (digest TEXT PRIMARY KEY, content BLOB NOT NULL)",
     "CREATE TABLE IF NOT EXISTS units (number INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE,"
-    " run TEXT NOT NULL REFERENCES runs (id), identity TEXT NOT NULL, content BLOB NOT NULL,"
-    " request BLOB NOT NULL, question BLOB NOT NULL, stage TEXT NOT NULL, batch TEXT NOT NULL DEFAULT '',"
-    " position INTEGER NOT NULL DEFAULT 0, handle TEXT NOT NULL DEFAULT '',"
-    " submitted TEXT NOT NULL DEFAULT '', phase TEXT NOT NULL DEFAULT '', node TEXT NOT NULL DEFAULT '',"
-    " detail TEXT NOT NULL DEFAULT '', fault TEXT NOT NULL DEFAULT '', record BLOB NOT NULL DEFAULT x'',"
-    " record_id TEXT NOT NULL DEFAULT '', failed INTEGER NOT NULL DEFAULT 0)",
+    " run TEXT NOT NULL REFERENCES runs (id), identity TEXT NOT NULL, request BLOB NOT NULL,"
+    " tried BLOB NOT NULL)",
     "CREATE INDEX IF NOT EXISTS units_run ON units (run)",
     "CREATE INDEX IF NOT EXISTS units_identity ON units (identity)",
-    "CREATE INDEX IF NOT EXISTS units_batch ON units (batch)",
 )
-#: The columns of a unit that change, named as in `Tried`.
-_STATE = (
-    "stage", "batch", "position", "handle", "submitted", "phase", "node", "detail", "fault", "record",
-    "record_id", "failed",
-)  # fmt: skip
-
-
-def _tried(content: bytes, question: bytes, *values: Any) -> Tried:
-    state = dict(zip(_STATE, values, strict=True))
-    state["stage"] = Stage(state["stage"])
-    state["phase"] = Phase(state["phase"]) if state["phase"] else None
-    state["fault"] = Fault(state["fault"]) if state["fault"] else None
-    state["failed"] = bool(state["failed"])
-    return Tried(msgspec.json.decode(content, type=Unit), question, **state)
 
 
 def _identity(unit: Unit) -> str:

@@ -71,30 +71,30 @@ EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _Minutes = Annotated[int, Meta(ge=1, le=30 * 24 * 60)]
 
 
+def _says(description: str, **limits: Any) -> Meta:
+    """Return what the schema says about a key: a sentence, and the limits of its value."""
+    found: Meta = Meta(description=description, **limits)
+    return found
+
+
 class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size, the time and the number of jobs. cpus, memory: 0 for what the site gives by default."""
 
-    cpus: Annotated[
-        int, Meta(ge=1, le=1024, description="Processors of a job. Without it, the site decides.")
-    ] = 0
-    memory: Annotated[
-        int, Meta(ge=1, le=65536, description="GiB of memory of a job. Without it, the site decides.")
-    ] = 0
+    cpus: Annotated[int, _says("Processors of a job. Without it, the site decides.", ge=1, le=1024)] = 0
+    memory: Annotated[int, _says("GiB of memory of a job. Without it, the site decides.", ge=1, le=65536)] = 0
     time_limit: Annotated[
-        _Minutes, Meta(description="Minutes that one cell may take on its node, including the pull.")
+        _Minutes, _says("Minutes that one cell may take on its node, including the pull.")
     ] = 30
-    wait_limit: Annotated[_Minutes, Meta(description="Minutes that a job may wait for a node.")] = 1440
+    wait_limit: Annotated[_Minutes, _says("Minutes that a job may wait for a node.")] = 1440
     in_flight: Annotated[
-        int,
-        Meta(ge=1, le=10_000, description="The most jobs of the host class that are submitted at a time."),
+        int, _says("The most jobs of the host class that are submitted at a time.", ge=1, le=10_000)
     ] = 20
     workers: Annotated[
         int,
-        Meta(
+        _says(
+            "With 2 and `--depth full`, a cell is measured on two nodes at once, which also train together.",
             ge=1,
             le=2,
-            description="With 2 and `--depth full`, a cell is measured on two nodes at once, which also train"
-            " together.",
         ),
     ] = 1
 
@@ -104,12 +104,10 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    partition: Annotated[
-        Text, Meta(description="The partition, as for `sbatch`. Without it, the site decides.")
-    ] = ""
-    account: Annotated[Text, Meta(description="The account that jobs are charged to, as for `sbatch`.")] = ""
-    reservation: Annotated[Text, Meta(description="The reservation that jobs use, as for `sbatch`.")] = ""
-    qos: Annotated[Text, Meta(description="The quality of service, as for `sbatch`.")] = ""
+    partition: Annotated[Text, _says("The partition, as for `sbatch`. Without it, the site decides.")] = ""
+    account: Annotated[Text, _says("The account that jobs are charged to, as for `sbatch`.")] = ""
+    reservation: Annotated[Text, _says("The reservation that jobs use, as for `sbatch`.")] = ""
+    qos: Annotated[Text, _says("The quality of service, as for `sbatch`.")] = ""
 
 
 class SlurmPlace(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -117,12 +115,12 @@ class SlurmPlace(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     constraint: Annotated[
         Text,
-        Meta(
-            description="Features of its nodes, as for `sbatch --constraint`: `r580&h100`. Features are names"
+        _says(
+            "Features of its nodes, as for `sbatch --constraint`: `r580&h100`. Features are names"
             " that the site chose."
         ),
     ] = ""
-    gres: Annotated[Text, Meta(description="The GPUs of a job, as for `sbatch --gres`: `gpu:h100:1`.")] = ""
+    gres: Annotated[Text, _says("The GPUs of a job, as for `sbatch --gres`: `gpu:h100:1`.")] = ""
 
 
 class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -130,36 +128,31 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     directory: Annotated[
         Text,
-        Meta(
-            description="A directory that this machine and all nodes see under the same path. Jobs, their"
+        _says(
+            "A directory that this machine and all nodes see under the same path. Jobs, their"
             " results and converted images are there."
         ),
     ]
     container: Annotated[
         Text,
-        Meta(
-            description="How nodes run images: `apptainer`, `enroot` (with Pyxis), `podman`, `docker`;"
+        _says(
+            "How nodes run images: `apptainer`, `enroot` (with Pyxis), `podman`, `docker`;"
             " `auto`: the first of these that the node has; `venv`: in a virtual environment; `auto-or-venv`:"
             " `auto`, or else `venv`. With the last two, nothing that the cluster measures is"
             " signed or certified."
         ),
     ] = CONTAINERS[0]
     python: Annotated[
-        Text,
-        Meta(
-            description="The Python of the nodes, 3.9 or newer. It reads the driver before the container"
-            " starts."
-        ),
+        Text, _says("The Python of the nodes, 3.9 or newer. It reads the driver before the container starts.")
     ] = "python3"
     setup: Annotated[
-        Text, Meta(description="Shell commands that each job runs first, such as `module load apptainer`.")
+        Text, _says("Shell commands that each job runs first, such as `module load apptainer`.")
     ] = ""
     host_classes: Annotated[
         dict[str, SlurmPlace],
-        Meta(
+        _says(
+            "How to get a node of each host class. Host classes that are not here are reported as missing.",
             min_length=1,
-            description="How to get a node of each host class. Host classes that are not here are reported as"
-            " missing.",
         ),
     ]
 
@@ -171,35 +164,25 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A taint of nodes that pods tolerate."""
 
-    key: Annotated[Text, Meta(description="The key of the taint.")]
-    value: Annotated[
-        Text, Meta(description="The value of the taint. Without it, any value is tolerated.")
-    ] = ""
+    key: Annotated[Text, _says("The key of the taint.")]
+    value: Annotated[Text, _says("The value of the taint. Without it, any value is tolerated.")] = ""
     effect: Annotated[
-        Text,
-        Meta(
-            description=f"{', '.join(f'`{effect}`' for effect in EFFECTS)}. Without it, any effect is"
-            " tolerated."
-        ),
+        Text, _says(f"{', '.join(f'`{effect}`' for effect in EFFECTS)}. Without it, any effect is tolerated.")
     ] = ""
 
 
 class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    queue: Annotated[
-        Text, Meta(description="The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")
-    ] = ""
+    queue: Annotated[Text, _says("The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")] = (
+        ""
+    )
     tolerations: Annotated[
         list[Toleration],
-        Meta(
-            max_length=100,
-            description=f"Taints to tolerate in addition to `{GPU_RESOURCE}`, which is always tolerated.",
+        _says(
+            f"Taints to tolerate in addition to `{GPU_RESOURCE}`, which is always tolerated.", max_length=100
         ),
     ] = []
     resource: Annotated[
-        Text,
-        Meta(
-            description="The resource that stands for a GPU; with MIG, for example `nvidia.com/mig-1g.10gb`."
-        ),
+        Text, _says("The resource that stands for a GPU; with MIG, for example `nvidia.com/mig-1g.10gb`.")
     ] = GPU_RESOURCE
 
 
@@ -208,10 +191,10 @@ class KubernetesPlace(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fie
 
     node_selector: Annotated[
         dict[str, Axis],
-        Meta(
-            min_length=1,
-            description="The labels of its nodes, each with a value or a list of values; put numbers in"
+        _says(
+            "The labels of its nodes, each with a value or a list of values; put numbers in"
             " quotes. Without it, the labels of GPU Feature Discovery: model and driver.",
+            min_length=1,
         ),
     ] = {}
 
@@ -219,25 +202,19 @@ class KubernetesPlace(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fie
 class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A Kubernetes cluster."""
 
-    context: Annotated[
-        Text, Meta(description="The context of the kubeconfig. Without it, its current one.")
-    ] = ""
+    context: Annotated[Text, _says("The context of the kubeconfig. Without it, its current one.")] = ""
     namespace: Annotated[
         Text,
-        Meta(
-            description="The namespace of all jobs, in which the objects of `fleet manifests` exist. Without"
+        _says(
+            "The namespace of all jobs, in which the objects of `fleet manifests` exist. Without"
             " it, that of the context."
         ),
     ] = ""
     pull_secret: Annotated[
-        Text,
-        Meta(
-            description="The secret in this namespace with which nodes pull images. Pods use no other secret."
-        ),
+        Text, _says("The secret in this namespace with which nodes pull images. Pods use no other secret.")
     ] = ""
     host_classes: Annotated[
-        dict[str, KubernetesPlace],
-        Meta(min_length=1, description="The host classes that differ from the others."),
+        dict[str, KubernetesPlace], _says("The host classes that differ from the others.", min_length=1)
     ] = {}
 
     def place(self, host_class: str) -> KubernetesPlace:
@@ -252,8 +229,8 @@ class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_f
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The names that a site has for the things that jobs need."""
 
-    slurm: Annotated[SlurmSection, Meta(description="For `--on slurm`.")] | UnsetType = UNSET
-    kubernetes: Annotated[KubernetesSection, Meta(description="For `--on kubernetes`.")] | UnsetType = UNSET
+    slurm: Annotated[SlurmSection, _says("For `--on slurm`.")] | UnsetType = UNSET
+    kubernetes: Annotated[KubernetesSection, _says("For `--on kubernetes`.")] | UnsetType = UNSET
 
 
 _Section = TypeVar("_Section", SlurmSection, KubernetesSection)

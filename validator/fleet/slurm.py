@@ -7,7 +7,6 @@ jobs. If there is a result file, it counts, whatever the queue says.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import json
@@ -16,7 +15,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 
@@ -28,6 +27,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import DocumentError
 from ..model.spec import NO_GPU
 from ..system.files import open_file, read_file, says_full_disk, write_atomically
+from ..system.processes import last_line
 from ..versions import whole_number
 from . import inside, slurm_client, slurm_job
 from .protocol import (
@@ -304,8 +304,9 @@ class SlurmFleet:
         self, name: str, units: Sequence[Unit], requests: Mapping[str, ProbeRequest], place: SlurmPlace
     ) -> None:
         """Write everything that the jobs of an array read. What is there already stays."""
-        for file, content in _tools().items():
-            _write_once(self.directory / "tools" / _tools_digest() / file, content)
+        tools_digest, tools = _tools()
+        for file, content in tools.items():
+            _write_once(self.directory / "tools" / tools_digest / file, content)
         array = self.directory / "arrays" / name
         for part in ("output", "results"):
             (array / part).mkdir(parents=True, exist_ok=True)
@@ -335,7 +336,7 @@ class SlurmFleet:
 
     def _script(self, array: str, tasks: int) -> str:
         """Return the batch script of an array."""
-        program = self.directory / "tools" / _tools_digest() / "slurm_job.py"
+        program = self.directory / "tools" / _tools()[0] / "slurm_job.py"
         command = [self._settings.python, "-E", "-s", "-B", str(program), str(self.directory), array]
         template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
         return Template(template).substitute(
@@ -359,29 +360,19 @@ class SlurmFleet:
         """Return the files with the output of the runs of a unit, oldest first."""
         return sorted((self.directory / "arrays" / array / "output").glob(f"{index}.*"), key=_changed_at)
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
         """Let one submitter at a time look into the queue and submit.
 
         On a file system without locks, two of them may submit the same array: both arrays measure, and one
         result counts.
         """
-        path = self.directory / "lock"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        deadline = time.monotonic() + _LOCK_S
-        with open(path, "a", encoding="utf-8") as stream:
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    if time.monotonic() > deadline:
-                        raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s") from None
-                    time.sleep(0.1)
-                    continue
-                except OSError:
-                    pass
-                break
-            yield
+        path, deadline = self.directory / "lock", time.monotonic() + _LOCK_S
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                raise FleetDown(f"another submitter has held {path} for {_LOCK_S:.0f} s")
+
+        return slurm_job.locked(path, check)
 
     # --- how a unit ended ---------------------------------------------------------------------------------
 
@@ -412,7 +403,7 @@ class SlurmFleet:
                 return State(Phase.LOST, "it was taken out of the queue", "", Fault.CANCELLED)
             return None
         text = self.logs(handle)[-_TAIL:]
-        last = next((line for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+        last = last_line(text, "it printed nothing")
         fault_code = Fault.DISK_FULL if says_full_disk(text) else Fault.NOT_STARTED
         return State(Phase.LOST, f"{_told(ended)}, without a result: {last}", node, fault_code)
 
@@ -460,16 +451,12 @@ def _changed_at(path: Path) -> float:
 
 
 @functools.cache
-def _tools() -> dict[str, bytes]:
-    """Return the files of `tools/DIGEST`, by their names."""
+def _tools() -> tuple[str, dict[str, bytes]]:
+    """Return the digest of what jobs run, which names its directory, and its files by their names."""
     paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
-    return {path.name: path.read_bytes() for path in paths}
-
-
-@functools.cache
-def _tools_digest() -> str:
-    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(_tools().items()))
-    return hashlib.sha256(content.encode()).hexdigest()[:16]
+    files = {path.name: path.read_bytes() for path in paths}
+    content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(files.items()))
+    return hashlib.sha256(content.encode()).hexdigest()[:16], files
 
 
 def _write_once(path: Path, content: bytes) -> None:

@@ -183,8 +183,8 @@ def run(command: Sequence[str]) -> str:
         ) from None
     if done.ok:
         return done.stdout.decode("utf-8", "replace")
-    line = next((line for line in reversed(done.stderr_tail.splitlines()) if line.strip()), "no message")
-    message = re.sub(r"^\w+( error)?: (error: |fatal: )*(Batch job submission failed: )?", "", line.strip())
+    line = processes.last_line(done.stderr_tail)
+    message = re.sub(r"^\w+( error)?: (error: |fatal: )*(Batch job submission failed: )?", "", line)
     if done.timed_out:
         raise FleetDown(f"Slurm's controller does not answer: {command[0]} took more than {LIMIT_S:.0f} s")
     if _UNUSABLE.search(done.stderr_tail):

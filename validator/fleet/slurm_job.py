@@ -32,6 +32,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -93,7 +94,6 @@ class Failed(Exception):
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)
         self.code = code
-        self.detail = detail
 
 
 class Tasks:
@@ -143,26 +143,20 @@ class Tasks:
         return (self._results / f"{self._run}.frames").exists()
 
 
+@dataclass
 class Job:
-    """One run of a unit on this node."""
+    """One run of a unit on this node. directory: the shared one. work: where its own files are."""
 
-    def __init__(
-        self,
-        directory: Path,
-        unit: str,
-        request: dict[str, Any],
-        work: Path,
-        tasks: Tasks,
-        tools: Path = HERE,
-    ) -> None:
-        self.directory = directory
-        self.tools = tools
-        self.unit = unit
-        self.request = request
-        self.work = work
-        self.tasks = tasks
-        self.payload = work / "request"
-        minutes = float(request["minutes"])
+    directory: Path
+    unit: str
+    request: dict[str, Any]
+    work: Path
+    tasks: Tasks
+    tools: Path = HERE
+
+    def __post_init__(self) -> None:
+        self.payload = self.work / "request"
+        minutes = float(self.request["minutes"])
         self.deadline = time.monotonic() + minutes * 60 - min(RESERVE_S, minutes * 30)
 
     def left_s(self) -> float:
@@ -217,13 +211,26 @@ class Runner:
             raise Failed("deadline", f"the pull of {self.reference} took too long") from None
         if done.returncode:
             text = done.stdout.decode("utf-8", "replace")
-            if says(text, _FULL):
-                code = "disk_full"
-            elif says(text, _ABSENT):
-                code = "image_missing"
-            else:
-                code = "pull_failed"
-            raise Failed(code, last_line(text))
+            code = "image_missing" if says(text, _ABSENT) else "pull_failed"
+            raise Failed("disk_full" if says(text, _FULL) else code, last_line(text))
+
+    def kept(self, suffix: str, commands: Callable[[str], list[list[str]]], digest: str = "") -> Path:
+        """Return what commands make in the shared directory, once for each image or lock."""
+        name = digest or self.reference.rpartition(":")[2]
+        path = self.job.directory / "images" / f"sha256-{name}{suffix}"
+        path.parent.mkdir(exist_ok=True)
+        with locked(path.with_name(f".{path.name}.lock"), self.job.left_s):
+            if not path.exists():
+                partial = path.with_name(f".{os.environ['SLURM_JOB_ID']}-{os.getpid()}-{path.name}")
+                try:
+                    for command in commands(str(partial)):
+                        self.pull(command)
+                    os.rename(partial, path)
+                finally:
+                    shutil.rmtree(partial, ignore_errors=True)
+                    with contextlib.suppress(OSError):
+                        partial.unlink()
+        return path
 
 
 class Docker(Runner):
@@ -239,22 +246,18 @@ class Docker(Runner):
         if not succeeds([self.name, "image", "inspect", self.reference]):
             self.pull([self.name, "pull", "--quiet", self.reference])
         _, digest = self.reference.split("@")
-        found = output_of(
-            [self.name, "image", "inspect", "--format", "{{json .RepoDigests}}", self.reference]
-        )
+        asked = ["--format", "{{json .RepoDigests}}", self.reference]
+        found = output_of([self.name, "image", "inspect", *asked])
         self.digest = digest if digest in found else None
 
     def command(self) -> list[str]:
         # Tasks that train together have to reach each other. Others have no network.
         network = f"--network={'host' if self.job.tasks.addresses else 'none'}"
-        common = ["run", "--rm", "--name", self.container, network, "--cap-drop=all"]
-        safe = [
-            "--security-opt=no-new-privileges",
-            f"--volume={self.job.payload}:{PLACE}:ro",
-            f"--workdir={PLACE}",
-        ]
+        closed = [network, "--cap-drop=all", "--security-opt=no-new-privileges"]
+        seen = [f"--volume={self.job.payload}:{PLACE}:ro", f"--workdir={PLACE}"]
+        options = ["--rm", "--name", self.container, *closed, *seen, *self._own(), *self._devices()]
         inside = ["--entrypoint=python3", self.reference, *self.job.inside(PLACE)]
-        return [self.name, *common, *safe, *self._own(), *self._devices(), *inside]
+        return [self.name, "run", *options, *inside]
 
     def _own(self) -> list[str]:
         return [f"--user={os.getuid()}:{os.getgid()}", "--env=HOME=/tmp"]
@@ -295,10 +298,8 @@ class Apptainer(Runner):
     name = "apptainer"
 
     def prepare(self) -> None:
-        def convert(partial: Path) -> None:
-            self.pull([self.name, "pull", "--disable-cache", str(partial), f"docker://{self.reference}"])
-
-        self._file = _kept(self.job, ".sif", convert)
+        image = f"docker://{self.reference}"
+        self._file = self.kept(".sif", lambda file: [[self.name, "pull", "--disable-cache", file, image]])
 
     def command(self) -> list[str]:
         scratch = self.job.work / "scratch"
@@ -316,12 +317,8 @@ class Enroot(Runner):
     name = "enroot"
 
     def prepare(self) -> None:
-        host, _, path = self.reference.partition("/")
-
-        def convert(partial: Path) -> None:
-            self.pull([self.name, "import", "--output", str(partial), f"docker://{host}#{path}"])
-
-        self._file = _kept(self.job, ".sqsh", convert)
+        image = f"docker://{self.reference.replace('/', '#', 1)}"
+        self._file = self.kept(".sqsh", lambda file: [[self.name, "import", "--output", file, image]])
 
     def command(self) -> list[str]:
         seen = [f"--container-mounts={self.job.payload}:{PLACE}:ro", "--no-container-mount-home"]
@@ -344,13 +341,13 @@ class Venv(Runner):
         if python is None:
             raise Failed("not_started", f"this node has no container engine and no Python {version}")
 
-        def install(partial: Path) -> None:
-            self.pull([python, "-m", "venv", str(partial)])
-            pip = ["-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-deps", "--quiet"]
-            self.pull([str(partial / "bin" / "python"), *pip, "--requirement", str(lock)])
-
-        name = hashlib.sha256(lock.read_bytes()).hexdigest()
-        self._place = _kept(self.job, "-venv", install, name)
+        pip = ["-m", "pip", "install", "--require-hashes", "--only-binary=:all:", "--no-deps", "--quiet"]
+        install = [*pip, "--requirement", str(lock)]
+        self._place = self.kept(
+            "-venv",
+            lambda place: [[python, "-m", "venv", place], [f"{place}/bin/python", *install]],
+            hashlib.sha256(lock.read_bytes()).hexdigest(),
+        )
 
     def command(self) -> list[str]:
         return [str(self._place / "bin" / "python"), *self.job.inside(str(self.job.payload))]
@@ -386,34 +383,19 @@ def _is_there(name: str) -> bool:
     return name == "apptainer" or succeeds([name, "version"])
 
 
-def _kept(job: Job, suffix: str, make: Callable[[Path], None], digest: str = "") -> Path:
-    """Return what `make` makes in the shared directory, once for each image or lock."""
-    name = digest or job.request["reference"].rpartition(":")[2]
-    path = job.directory / "images" / f"sha256-{name}{suffix}"
-    path.parent.mkdir(exist_ok=True)
-    with _locked(path.with_name(f".{path.name}.lock"), job):
-        if not path.exists():
-            partial = path.with_name(f".{os.environ['SLURM_JOB_ID']}-{os.getpid()}-{path.name}")
-            try:
-                make(partial)
-                os.rename(partial, path)
-            finally:
-                shutil.rmtree(partial, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    partial.unlink()
-    return path
-
-
 @contextlib.contextmanager
-def _locked(path: Path, job: Job) -> Iterator[None]:
-    """Hold a lock that other nodes respect. On a file system without such locks, work is done twice."""
+def locked(path: Path, check: Callable[[], object]) -> Iterator[None]:
+    """Hold a lock that other machines respect. On a file system without such locks, work is done twice.
+
+    check: called while another process holds the lock; raises an error to wait no longer.
+    """
     with open(path, "w", encoding="utf-8") as stream:
         while True:
             try:
                 fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                job.left_s()
-                time.sleep(0.5)
+                check()
+                time.sleep(0.2)
                 continue
             except OSError:
                 pass
@@ -439,14 +421,11 @@ def main(directory: Path, array: str) -> int:
         with _scratch(unit) as work:
             suffix, content = ".frames", run(Job(directory, unit, request, work, tasks))
     except (Failed, OSError) as error:
+        code = "disk_full" if says(str(error), _FULL) else "not_started"
         if isinstance(error, Failed):
-            code, detail = error.code, error.detail
-        elif says(str(error), _FULL):
-            code, detail = "disk_full", str(error)
-        else:
-            code, detail = "not_started", str(error)
-        print(f"{code}: {detail}")
-        fault = {"fault": code, "detail": detail[:500], "node": node_name()}
+            code = error.code
+        print(f"{code}: {error}")
+        fault = {"fault": code, "detail": str(error)[:500], "node": node_name()}
         suffix, content = ".fault", json.dumps(fault).encode()
     if tasks.rank and (suffix == ".frames" or tasks.result_is_there()):
         # The report of task 0 says how it went.

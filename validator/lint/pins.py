@@ -20,7 +20,7 @@ from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import MatrixError, keys_of, parse_document
 from ..model.prediction import Place
-from ..system import files, toml
+from ..system import files
 from ..versions import InvalidVersion, Version, minor_in
 
 #: The packages that are TensorFlow. The first one that is there decides.
@@ -336,8 +336,8 @@ class Places:
 def parse(source: Source) -> tuple[dict[str, Any], Places]:
     """Return the document, and its places. Raises InputError for a file that is not TOML."""
     try:
-        document = toml.loads(source.text)
-    except toml.TOMLDecodeError as error:
+        document = files.parse_toml(source.text)
+    except ValueError as error:
         raise InputError(f"{source.name} is not TOML: {error}") from None
     return document, _places(source)
 

@@ -28,8 +28,8 @@ from ..compat.releases import Release, origin_of
 from ..errors import BuildError, InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.spec import AS_BUILT, LATEST, Additions, ImageSpec, LocalWheel, Lock, Variant, Wheel
-from ..system import processes, toml
-from ..system.files import says_full_disk
+from ..system import processes
+from ..system.files import parse_toml, says_full_disk
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
@@ -206,7 +206,7 @@ def resolve(
             said, pinned = sources.redact(result.stderr_tail), set(asked) - set(added.required)
             failed = f"{what or spec}: can't be resolved"
             raise explain(said, failed, timed_out=result.timed_out, pinned=pinned)
-        document = toml.loads(output.read_text(encoding="utf-8"))
+        document = parse_toml(output.read_text(encoding="utf-8"))
     tags = target_tags(spec.python)
     local = {wheel.name: _local(wheel, tags, spec) for wheel in added.wheels}
     if origin is not None and own is not None:

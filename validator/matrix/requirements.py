@@ -19,7 +19,7 @@ from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat.inspect import InvalidWheelName, read_marker, read_requirement, wheel_name
 from ..model.spec import LocalWheel, Requirements
-from ..system import files, processes, toml
+from ..system import files, processes
 from ..system.runs import temporary_directory
 from ..versions import is_release_of
 from .document import quote, quote_line, without_user
@@ -321,9 +321,10 @@ def _table(path: Path, directory: Path, root: Path) -> dict[str, Any]:
     shown = directory.name or "."
     if not os.path.lexists(path):
         raise ValueError(f"{quote(shown)} is not a project with a lock: it has no {path.name}")
+    text = _text(path, root)
     try:
-        return toml.loads(_text(path, root))
-    except toml.TOMLDecodeError:
+        return files.parse_toml(text)
+    except ValueError:
         raise ValueError(f"{quote(relative_to(path, root))} is not TOML") from None
 
 
@@ -361,8 +362,8 @@ def _refuse_stale(document: dict[str, Any], lock: dict[str, Any], group: str) ->
 
 def _parse(text: str, where: str) -> Collected:
     try:
-        document = toml.loads(text)
-    except toml.TOMLDecodeError as error:
+        document = files.parse_toml(text)
+    except ValueError as error:
         raise ValueError(f"{where}: not TOML: {error}") from None
     version = str(document.get("lock-version", ""))
     if not is_release_of(version, "1"):

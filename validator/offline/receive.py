@@ -124,7 +124,12 @@ def read_bundle(content: bytes) -> Bundle:
             raise ValueError("two volumes or two images have the same name")
         sizes, listed = _sizes(found.volumes), found.every_file()
         for path, file in listed.items():
-            _check_path(path, listed)
+            parts = path.split("/")
+            usual = len(path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
+            if parts[0] not in _TOPS or not usual:
+                raise ValueError(f"{path[:100]!r} is not the path of a file in a bundle")
+            if any("/".join(parts[:depth]) in listed for depth in range(1, len(parts))):
+                raise ValueError(f"{path!r} is inside another file")
             if sizes.pop(path, None) != file.size:
                 raise ValueError(f"{path!r} does not have the size of its parts")
         if sizes:
@@ -140,9 +145,10 @@ def read_bundle(content: bytes) -> Bundle:
 
 
 def _image(one: dict[str, Any]) -> Image:
-    if not _PART.fullmatch(one["tag"]) or not one["digest"].startswith("sha256:"):
+    kind, _, digest = one["digest"].partition(":")
+    if not _PART.fullmatch(one["tag"]) or kind != "sha256":
         raise ValueError("an image has no tag or no digest")
-    _digest(one["digest"][len("sha256:") :])
+    _digest(digest)
     for name, kinds in _KINDS.items():
         if type(one[name]) not in kinds:
             raise ValueError(f"{one['tag']}: {one[name]!r} can't be its {name}")
@@ -153,13 +159,13 @@ def _image(one: dict[str, Any]) -> Image:
 
 
 def _volume(one: dict[str, Any]) -> Volume:
-    if not isinstance(one["name"], str) or not _VOLUME.fullmatch(one["name"]):
-        raise ValueError(f"{one['name']!r} is not the name of a volume")
+    name = one["name"]
+    if not isinstance(name, str) or not _VOLUME.fullmatch(name):
+        raise ValueError(f"{name!r} is not the name of a volume")
     pieces = tuple((str(path), _count(start), _count(size)) for path, start, size in one["holds"])
-    found = Volume(one["name"], _count(one["size"]), _digest(one["sha256"]), pieces)
-    if sum(size for _, _, size in pieces) != found.size:
-        raise ValueError(f"{found.name} does not have the size of its parts")
-    return found
+    if sum(size for _, _, size in pieces) != _count(one["size"]):
+        raise ValueError(f"{name} does not have the size of its parts")
+    return Volume(name, one["size"], _digest(one["sha256"]), pieces)
 
 
 def _count(value: object) -> int:
@@ -182,15 +188,6 @@ def _sizes(volumes: tuple[Volume, ...]) -> dict[str, int]:
             raise ValueError(f"the parts of {path!r} overlap or have gaps")
         found[path] = start + size
     return found
-
-
-def _check_path(path: str, listed: dict[str, File]) -> None:
-    parts = path.split("/")
-    usual = len(path) <= _LONGEST_PATH and all(_PART.fullmatch(part) for part in parts)
-    if parts[0] not in _TOPS or not usual:
-        raise ValueError(f"{path[:100]!r} is not the path of a file in a bundle")
-    if any("/".join(parts[:depth]) in listed for depth in range(1, len(parts))):
-        raise ValueError(f"{path!r} is inside another file")
 
 
 def receive(directory: Path, into: Path, wait: bool, say: Callable[[str], None]) -> Bundle:
@@ -257,8 +254,8 @@ def _manifest(directory: Path, wait: bool, say: Callable[[str], None]) -> tuple[
                 why = error.strerror if isinstance(error, OSError) else "it is damaged or incomplete"
                 raise Refused(f"{path} can't be read: {why}", _AGAIN) from None
         if not told:
+            told = True
             say(f"waiting for {path}")
-        told = True
         time.sleep(_POLL_S)
 
 

@@ -7,25 +7,208 @@ happens to the other images: a run that was stopped or killed continues when the
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
+from .. import __version__
+from ..assemble.base_finder import contents
+from ..assemble.configuration import attach_compatibility
+from ..assemble.destinations import Destination
+from ..assemble.image import Assembled, Assembler
+from ..assemble.layers import Encoded, Write
 from ..assemble.wheels import ensure_lock
-from ..engines.protocol import Built, Engine
+from ..certify import signatures
+from ..certify.provenance import (
+    Inputs,
+    Provenance,
+    Refusal,
+    attach_provenance,
+    attach_sbom,
+    provenance_of,
+    source_commit,
+)
+from ..certify.signatures import Signer
+from ..certify.trust import TrustFile
+from ..engines.protocol import Built, Engine, ImageEngine
 from ..errors import MissingError, ValidatorError
-from ..model.record import Record, Verdict
+from ..model.record import REHEARSAL, BaseOrigin, Record, Verdict
 from ..model.report import host_of
 from ..model.spec import ImageSpec, Lock, cell_identifier
+from ..registry.client import Registry
+from ..registry.names import image_tag
+from ..sbom import document_of_lock
 from ..system import processes
 from ..system.pools import THREAD_NAME, as_completed
 from ..system.processes import Progress
 from .measuring import earlier_record, host_class_of, measure, now, plan_measurements, reason_for
-from .publisher import PublishedImage, Publisher, RefusedError
-from .run import Event, Phase, RegistryUse, Result, Run, Status
+from .run import Event, Phase, PublishedImage, RegistryUse, Result, Run, Status
+
+# Push images to a registry, under tags that always name the same image, and pull them from there.
+#
+# Only provenance that a trusted builder signed says what an image in the registry was made from; its labels
+# don't count. The digest of an image is the one in the registry here, because certificates are about that.
+
+
+class RefusedError(ValidatorError):
+    """The registry and this run disagree about an image."""
+
+
+class TagTaken(RefusedError):
+    """The tag names another image, and tags are not moved without --retag."""
+
+
+@dataclass(frozen=True)
+class Publisher:
+    """Assembles images in one repository, and pulls them from it.
+
+    destination: returns where the blobs and manifests of images of a spec go in the repository.
+    engine: pulls images; None: this machine has no engine for images, and only pushes.
+    trust: the builders whose images are accepted. signer: signs the provenance of images when they are
+    pushed; None: there is none, so they can't be certified. retag: move a tag that names another image.
+    rehearsal: tags and provenance say so, and no tag is one of those that an image is pulled by.
+    """
+
+    maker: Assembler
+    destination: Callable[[ImageSpec], Destination]
+    registry: Registry
+    trust: TrustFile
+    engine: ImageEngine | None = None
+    signer: Signer | None = None
+    retag: bool = False
+    rehearsal: bool = False
+
+    def tag(self, spec: ImageSpec) -> str:
+        return f"{REHEARSAL}-{image_tag(spec)}" if self.rehearsal else image_tag(spec)
+
+    def current(self, spec: ImageSpec, lock: Lock) -> PublishedImage | None:
+        """Return the image that makes a push unnecessary, or None.
+
+        It has the right tag, and a trusted builder made it from exactly this lock, base and recipe.
+        """
+        tag = self.tag(spec)
+        digest = self.registry.digest_of(tag)
+        # Without cosign, or without a builder to trust, nobody can tell where the image comes from.
+        if digest is None or not self.trust.builders or not signatures.is_installed():
+            return None
+        found = self._provenance(spec, lock, digest)
+        if (
+            isinstance(found, Refusal)
+            or found.inputs.recipe_digest != self.maker.recipe(spec)
+            or not self.maker.is_current_base(spec, base := str(found.inputs.base))
+        ):
+            return None
+        self.maker.warn_if_moved(spec, base)
+        return self._published(tag, digest, sent=False)
+
+    def push(self, spec: ImageSpec, lock: Lock, progress: Progress) -> PublishedImage:
+        """Assemble an image in the registry and give it its tag, unless the registry has it already.
+
+        What it was made from is signed and attached to it. Raises BuildError if the image can't be made,
+        TagTaken if the tag names another image, and MissingError for faults of the network or the registry.
+        None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
+        is raised too; the same command signs it when it is run again.
+        """
+        tag = self.tag(spec)
+        into = _Tagged(self.destination(spec), self.registry, tag, self.retag)
+        made = self.maker.make(spec, lock, into, progress)
+        if (now := self.registry.digest_of(tag)) != made.digest:
+            raise RefusedError(
+                f"{self.registry.repository.tagged(tag)} was pushed as {made.digest}, but the registry now"
+                f" has {now or 'no such tag'}",
+                hint="another run pushed to the same tag at the same time; run the same command again",
+            )
+        self._prove(spec, lock, made, progress)
+        return self._published(tag, made.digest, sent=into.changed)
+
+    def find(self, spec: ImageSpec, lock: Lock) -> PublishedImage:
+        """Return the image that another run pushed.
+
+        Raises MissingError if there is none, and ValidatorError if no trusted builder made it from this lock.
+        """
+        tag = self.tag(spec)
+        digest, name = self.registry.digest_of(tag), self.registry.repository.tagged(tag)
+        if digest is None:
+            hint = "push it there with `build-matrix --push`"
+            raise MissingError(f"{name} is not in the registry", hint=hint)
+        found = self._provenance(spec, lock, digest)
+        if isinstance(found, Refusal):
+            raise ValidatorError(
+                f"{name} is rejected: {found.why}",
+                hint="use the trust.yaml and the commit that it was built with, or build and push it again"
+                " with --push and --retag; `check --image` measures any image, but can't certify it",
+            )
+        return self._published(tag, digest, sent=False)
+
+    def pull(self, spec: ImageSpec, lock: Lock, published: PublishedImage, progress: Progress) -> Built:
+        """Pull a published image into the engine, unless the engine has it already."""
+        assert self.engine is not None
+        existing = self.engine.existing(spec, lock)
+        if existing is not None and existing.digest == published.digest:
+            return existing
+        return self.engine.pull(spec, lock, published.reference, progress)
+
+    def _published(self, tag: str, digest: str, *, sent: bool) -> PublishedImage:
+        return PublishedImage(tag, self.registry.repository.at(digest), digest, sent)
+
+    def _provenance(self, spec: ImageSpec, lock: Lock, digest: str) -> Provenance | Refusal:
+        return provenance_of(
+            self.registry, digest, self.trust, image=spec.identifier, lock_digest=lock.digest
+        )
+
+    def _prove(self, spec: ImageSpec, lock: Lock, made: Assembled, progress: Progress) -> None:
+        """Sign what an image was made from and has in it, if this machine signs and its base can be named."""
+        if self.signer is None:
+            return
+        origin = BaseOrigin.parse(made.base.origin)
+        if origin is None or origin.digest is None:
+            progress(f"not signed, so it can't be certified: its base {made.base.origin} has no digest")
+            return
+        version = f"{__version__} ({REHEARSAL})" if self.rehearsal else __version__
+        inputs = Inputs(
+            spec.identifier, lock.digest, self.maker.recipe(spec), origin, source_commit(), version,
+            made.base.added,
+        )  # fmt: skip
+        attach_compatibility(self.registry, made.digest, spec)
+        attach_sbom(self.registry, made.digest, document_of_lock(lock, contents(made.base)), self.signer)
+        # Last: an image that has provenance is not looked at again.
+        attach_provenance(self.registry, made.digest, inputs, self.signer)
+
+
+class _Tagged:
+    """A repository where a finished image gets a tag; `changed` is True once the tag names a new image."""
+
+    def __init__(self, inner: Destination, registry: Registry, tag: str, retag: bool) -> None:
+        self.changed = False
+        self._inner, self._registry, self._tag, self._retag = inner, registry, tag, retag
+
+    def has(self, blob: Encoded) -> bool:
+        return self._inner.has(blob)
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        return self._inner.receive(encode, known)
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        before = self._registry.digest_of(self._tag)
+        if before == digest:
+            return digest
+        if before is not None and not self._retag:
+            name = self._registry.repository.tagged(self._tag)
+            raise TagTaken(
+                f"{name} was not pushed: in the registry, this tag names another image ({before}); the image"
+                f" made here is {digest}",
+                hint="use --retag to move the tag; the other image stays in the registry under its digest",
+            )
+        self._inner.finish(manifest, media_type)
+        self._registry.tag(digest, self._tag)
+        self.changed = True
+        return digest
+
 
 # The work on one image: lock it, make it in the engine or the registry, measure it, record the verdict.
-#
 # `build`, `publish` and `measuring.measure` do one thing each and can be called alone.
 
 
@@ -108,7 +291,7 @@ class _ImageWork:
 
     def finish(self) -> tuple[Status, str]:
         """Return how the work ended, and why. Raises what `process_image` tells apart."""
-        run, spec, use = self.run, self.spec, self.run.options.registry
+        run, spec = self.run, self.spec
         if (why := run.engine.provides(spec.python)) is not None:
             return Status.SKIPPED, why
         with self._recorded_as_broken():
@@ -118,15 +301,22 @@ class _ImageWork:
         if not run.options.force:
             found = [record for each in planned if (record := earlier_record(each, run)) is not None]
             self.earlier = found if len(found) == len(planned) else []
-        if use is RegistryUse.NONE:
+        here: Built | PublishedImage
+        if run.publisher is None:
             if self.earlier:
                 self.built = run.engine.existing(spec, lock)
             if self.built is None:
                 with self._recorded_as_broken():
                     self.built, self.fresh = build(spec, lock, run.engine, self._begin(Phase.BUILD))
-            here: Built | PublishedImage = self.built
+            here = self.built
+        elif run.options.registry is RegistryUse.PULL:
+            with _refused():
+                here = self.published = run.publisher.find(spec, lock)
         else:
-            here = self.published = self._publish(lock)
+            with self._recorded_as_broken():
+                begin, renew = partial(self._begin, Phase.PUSH), run.options.force
+                here = self.published = publish(spec, lock, run.publisher, begin, renew=renew)
+            self.fresh = here.sent
         # What was measured has to be the image that is there now.
         if {record.image_digest for record in self.earlier} == {here.digest}:
             return Status.UNCHANGED, f"unchanged since {min(record.finished for record in self.earlier)}"
@@ -144,19 +334,6 @@ class _ImageWork:
             self.records.append(record)
         return Status.MEASURED, ""
 
-    def _publish(self, lock: Lock) -> PublishedImage:
-        publisher, options = self.run.publisher, self.run.options
-        assert publisher is not None
-        if options.registry is RegistryUse.PULL:
-            with _refused():
-                return publisher.find(self.spec, lock)
-        with self._recorded_as_broken():
-            published = publish(
-                self.spec, lock, publisher, lambda: self._begin(Phase.PUSH), renew=options.force
-            )
-        self.fresh = published.sent
-        return published
-
     def _begin(self, phase: Phase) -> Progress:
         """Report that a phase begins. Return the function that reports its progress."""
         self.run.on_event(Event(self.spec, phase))
@@ -170,12 +347,12 @@ class _ImageWork:
         except (MissingError, RefusedError):
             raise
         except ValidatorError as error:
-            run = self.run
+            run, image = self.run, self.spec.identifier
             host = run.engine.host_facts()
             host_class = host_class_of(host_of(host), run.hosts)
             record = Record(
-                cell=cell_identifier(self.spec.identifier, host_class),
-                image=self.spec.identifier,
+                cell=cell_identifier(image, host_class),
+                image=image,
                 host_class=host_class,
                 verdict=Verdict.BROKEN,
                 reason=reason_for(run.options.origin, str(error)),
@@ -189,7 +366,7 @@ class _ImageWork:
                 key="",
                 host=host,
             )
-            self.run.store.add(record)
+            run.store.add(record)
             self.records.append(record)
             raise _BrokenImage(error) from error
 
@@ -248,9 +425,8 @@ def _process_unless_halted(spec: ImageSpec, run: Run) -> list[Result]:
     # This has to be decided in the image's own thread. By the time the main thread collects a result, the
     # pool has already started the next image.
     if run.halted.is_set():
-        return [
-            Result(spec, Status.STOPPED, detail="not started, because another image failed (--fail-fast)")
-        ]
+        why = "not started, because another image failed (--fail-fast)"
+        return [Result(spec, Status.STOPPED, detail=why)]
     results = process_image(spec, run)
     ended = any(result.failed or result.status in _ENDING for result in results)
     if ended and not run.options.keep_going:

@@ -1,6 +1,6 @@
-"""Write a bundle: what a machine without a network needs to measure images, or to use certified ones.
+"""Bundles: what a machine without a network needs to measure images, or to use certified ones.
 
-Its content is one stream of files, which is cut into volumes. Layers go from their registry into the volumes
+A bundle is one stream of files, which is cut into volumes. Layers go from their registry into the volumes
 without a copy in between. `bundle.json` is written last, so what was interrupted never looks like a bundle,
 and the next run writes it again.
 """
@@ -21,8 +21,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import pynvml
 
 from .._vendor.packaging.utils import canonicalize_name
@@ -32,20 +33,38 @@ from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate
 from ..certify.trust_file import read_trust_file
-from ..engines.protocol import INTERPRETER, probe_request, probe_version, zip_archive
+from ..engines.protocol import INTERPRETER, Engine, ProbeRequest, probe_request, zip_archive
 from ..errors import InputError
+from ..fleet.protocol import CutError, read_result
 from ..locks.index import sha256_of
 from ..locks.lock_files import render
 from ..locks.resolve import resolve
-from ..model.codec import encode
-from ..model.spec import LABEL_BASE, HostClass, ImageSpec, Lock, Variant, Wheel
+from ..model import codec
+from ..model.codec import DocumentError, encode
+from ..model.measurement import Outside
+from ..model.record import Origin, Record, RecordError, read_record
+from ..model.report import ReportError, read_report
+from ..model.spec import LABEL_BASE, NO_GPU, HostClass, ImageSpec, Lock, Variant, Wheel, cell_identifier
+from ..model.verdict import unproven_failure
 from ..offline.receive import BLOBS, MANIFEST, Bundle, File, Image, Volume
 from ..registry.client import INDEX_TYPE, Registry
 from ..resources import SHIPPED, root_directory
 from ..system.files import full_disk, read_file, write_atomically, writing
 from ..system.package_sources import PackageSources
 from .fleet import StoredHost
-from .measuring import Question, names_of, own_checks
+from .measuring import (
+    ProbeRun,
+    Question,
+    answer,
+    host_class_of,
+    now,
+    own_checks,
+    question_about,
+    record_of,
+    record_of_report,
+    targets,
+)
+from .run import Runner
 
 Say = Callable[[str], None]
 _PROGRAM = "measure"
@@ -124,7 +143,17 @@ def write_bundle(
         try:
             described = [_add_image(files, image, request.challenges, work) for image in images]
             attached = [_add_attached(files, image.registry, image.digest) for image in images]
-            _add_trust(files, any(attached), request)
+            # Whom this machine trusts. Whoever receives the bundle decides whether that counts.
+            if request.trust is not None:
+                release = read_trust_file(request.trust).release
+                files.add("trust/trust.yaml", read_file(request.trust))
+                if release is not None and isinstance(release.key, str):
+                    files.add("trust/release.pub", release.key.encode())
+            if request.roots is not None:
+                files.add("trust/trusted_root.json", read_file(request.roots))
+            elif any(attached):
+                # An identity signed something, which needs Sigstore's roots.
+                files.add("trust/trusted_root.json", signatures.public_roots())
             _add_tool(files, house, request, say)
             volumes = _write_volumes(directory, files, volume_size, say)
         finally:
@@ -184,13 +213,8 @@ def _add_image(files: _Files, image: BundledImage, challenges: Mapping[str, str]
         text, identifier = render(lock).encode(), spec.identifier
         asked = {cell: value for cell, value in challenges.items() if cell.partition("@")[0] == identifier}
         files.add(f"locks/{image.tag}.txt", text)
-        question = Question(
-            image=identifier, variant=spec.variant, lock_digest=lock.digest,
-            probe_version=probe_version(own), depth="quick", key="", engine="",
-            added=spec.additions is not None, own=names_of(own), image_digest=image.digest,
-            base=registry.config(image.digest).labels.get(LABEL_BASE),
-            tensorflow_wheel=lock.own_origin,
-        )  # fmt: skip
+        found = {"image_digest": image.digest, "base": registry.config(image.digest).labels.get(LABEL_BASE)}
+        question = question_about(spec, lock, "quick", own, key="", engine="", **found)
     probing = probe_request("quick", text, own=own)
     probe = f"probe/{image.tag if own else 'probe'}.pyz"
     files.add(probe, probing.archive)
@@ -224,22 +248,6 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}
     files.add(f"certificates/{digest.replace(':', '-')}.json", json.dumps(index).encode())
     return by_identity
-
-
-def _add_trust(files: _Files, by_identity: bool, request: Request) -> None:
-    """Add whom this machine trusts. Whoever receives the bundle decides whether that counts.
-
-    by_identity: an identity signed something, which needs Sigstore's roots.
-    """
-    if request.trust is not None:
-        release = read_trust_file(request.trust).release
-        files.add("trust/trust.yaml", read_file(request.trust))
-        if release is not None and isinstance(release.key, str):
-            files.add("trust/release.pub", release.key.encode())
-    if request.roots is not None:
-        files.add("trust/trusted_root.json", read_file(request.roots))
-    elif by_identity:
-        files.add("trust/trusted_root.json", signatures.public_roots())
 
 
 def _add_tool(files: _Files, house: Wheelhouse, request: Request, say: Say) -> None:
@@ -333,3 +341,83 @@ def _pieces(files: _Files, most: int) -> Iterator[tuple[str, int, memoryview]]:
                 taken = left[: most - total % most]
                 yield path, at, taken
                 left, at, total = left[len(taken) :], at + len(taken), total + len(taken)
+
+
+# Make records of the images of a received bundle: measure with the tool, or read what `./measure` wrote.
+#
+# Where the tool can't run, nobody signs. So what `./measure` writes there is a report from elsewhere,
+# whatever it says about itself, and never `certified`. But it says which image, lock and challenge it is
+# about, and what the machine saw outside of the image.
+
+
+def measure(
+    received: Path, bundle: Bundle, image: Image, engine: Engine, probe: Callable[[ProbeRequest], bytes],
+    runner: Runner | None, say: Callable[[str], None],
+) -> Iterator[Record]:  # fmt: skip
+    """Measure an image of a bundle with each GPU model of this machine, and yield each record at once.
+
+    received: the bundle's directory. probe: runs the probe in the image, which the engine has.
+    """
+    assert image.lock is not None, "`./measure` itself measures such an image"
+    hosts = tuple(codec.convert(host, StoredHost).host_class() for host in bundle.hosts)
+    archive, files = read_file(received / image.probe), {"lock.txt": read_file(received / image.lock)}
+    started = now()
+    found = targets(engine.outside(), hosts, by_model=True)
+    for target in found:
+        cell = cell_identifier(image.image, target.host_class or NO_GPU)
+        challenge = image.challenges.get(cell)
+        if challenge is None and len(found) == 1:
+            challenge = image.challenges.get(image.image)
+        gpus = target.outside.gpus if isinstance(target.outside, Outside) else ()
+        say(f"{cell}: {', '.join(f'{gpu.name} ({gpu.uuid})' for gpu in gpus) or 'no GPU'}")
+        if runner is not None and challenge is None:
+            asked = ", ".join(image.challenges) or "nothing"
+            say(f"{cell}: can't be certified: the challenges in the bundle are for {asked}")
+        words = ("--challenge", challenge) if challenge else ()
+        request = ProbeRequest(archive, (*image.arguments, *words), files, image.timeout_s, target.uuids)
+        question = codec.convert(image.question, Question)
+        question = msgspec.structs.replace(question, engine=engine.name, challenge=challenge)
+        record = answer(question, partial(probe, request), target, engine, runner, hosts, started, say)
+        say(f"{record.cell}: {record.verdict.value}: {record.reason}")
+        yield record
+
+
+class _Delivered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line. question: None for an image of somebody else. result: what `slurm_job.run` returns."""
+
+    bundle: Literal[1]
+    question: Question | None
+    hosts: tuple[StoredHost, ...]
+    unit: str
+    result: str
+
+
+def read_line(line: bytes) -> Record:
+    """Read a record, or make one from what `./measure` wrote. Raises RecordError."""
+    try:
+        document: Any = codec.parse(line)
+        if not isinstance(document, dict) or "bundle" not in document:
+            return read_record(line)
+        delivered = codec.convert(document, _Delivered)
+        hosts = tuple(host.host_class() for host in delivered.hosts)
+        came = read_result(delivered.result.encode(), delivered.unit, isolated=True)
+        # The same line gives the same record, whenever it is read.
+        seen = {"engine": came.engine, "image_digest": came.image_digest}
+        if delivered.question is None:
+            if came.report is None:
+                raise ReportError(came.failure)
+            record = record_of_report(read_report(came.report))
+            return msgspec.structs.replace(record, **seen, finished=came.finished)
+        question = msgspec.structs.replace(delivered.question, **seen, key="", origin=Origin.ELSEWHERE)
+        ran = ProbeRun(
+            report=came.report, failure=came.failure, outside=came.outside, host=dict,
+            host_class=lambda report: host_class_of(report.host, hosts),
+            unreported=targets(came.outside, hosts, by_model=False)[0].host_class,
+            started=came.started, began=came.started,
+        )  # fmt: skip
+        record = record_of(question, ran, None, lambda _: None)
+    except (DocumentError, CutError, InputError, ValueError) as error:
+        raise RecordError(f"not a record: {error}") from None
+    if not came.isolates:
+        record = unproven_failure(record, came.engine)
+    return msgspec.structs.replace(record, finished=came.finished)

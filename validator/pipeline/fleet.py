@@ -21,12 +21,11 @@ from ..model import codec
 from ..model.measurement import Outside, Source, Unread
 from ..model.record import Record, Verdict, read_record
 from ..model.report import Report, ReportError, read_report
-from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, Lock, slug
+from ..model.spec import NO_GPU, Cell, HostClass, Lock, slug
 from ..records.store import Store
 from ..versions import ComputeCapability, DriverRelease, is_release_of
-from .measuring import ProbeRun, Question, host_class_of, names_of, own_checks, record_of
-from .publisher import PublishedImage
-from .run import Result, Run, Runner
+from .measuring import ProbeRun, Question, host_class_of, own_checks, question_about, record_of
+from .run import PublishedImage, Result, Run, Runner
 
 
 class StoredHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -45,12 +44,8 @@ class StoredHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Return the host class, without what only the matrix needs."""
         if self.identifier == NO_GPU:
             return HostClass.without_gpu()
-        return HostClass(
-            self.identifier,
-            DriverRelease.parse(self.driver),
-            ComputeCapability.parse(self.capability),
-            self.gpu,
-        )
+        driver, capability = DriverRelease.parse(self.driver), ComputeCapability.parse(self.capability)
+        return HostClass(self.identifier, driver, capability, self.gpu)
 
 
 class StoredCell(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -85,87 +80,62 @@ def plan_units(
     which goes on with the challenge that it has; None if there is none.
     """
     published = {result.spec.identifier: result.published for result in images if result.published}
-    made: dict[str, _Image] = {}
+    # What all cells of an image share.
+    made: dict[str, tuple[Lock, tuple[PackedCheck, ...], str]] = {}
     works, unchanged = [], []
     going: Counter[str] = Counter()
+    given: Mapping[str, str] = run.challenges or {}
     for cell in cells:
         name = cell.image.identifier
         found = published.get(name)
-        if found is None or (run.challenges is not None and _challenge_for(cell, run) is None):
+        challenge = given.get(cell.identifier) or given.get(name)
+        if found is None or (run.challenges is not None and challenge is None):
             continue
         if name not in made:
-            made[name] = _Image.of(cell.image, found, run)
-        image = made[name]
-        unit = image.unit(cell.host, run.options.depth, fleet)
+            lock = run.locks.read(name)
+            assert lock is not None, "an image in the registry was made from a lock"
+            own = own_checks(cell.image)
+            made[name] = lock, own, probe_version(own)
+        lock, own, version = made[name]
+        unit = unit_of(cell, found, lock, version, run.options.depth, fleet)
+        key = _key(unit, fleet.name)
         if (busy := owner(unit)) is not None:
             going[busy] += 1
-        elif (earlier := _earlier(unit, run, fleet.name)) is not None:
+        elif (earlier := _earlier(unit, key, run)) is not None:
             unchanged.append(earlier)
         else:
-            works.append(image.work(cell, unit, run, fleet.name))
+            if challenge is None and run.runner is not None:
+                challenge = run.runner.challenge(cell.identifier)
+            asked = {"image_digest": unit.image_digest, "challenge": challenge, "origin": run.options.origin}
+            question = question_about(cell.image, lock, unit.depth, own, key=key, engine=fleet.name, **asked)
+            request = probe_request(unit.depth, render(lock).encode(), challenge=challenge, own=own)
+            stored = msgspec.json.encode(StoredCell(question, StoredHost.of(cell.host)))
+            entries = run.store.entries(cell.identifier)
+            unit = msgspec.structs.replace(unit, after=entries[-1].id if entries else "")
+            works.append(Work(unit, request, stored))
     return Planned(tuple(works), tuple(unchanged), going)
 
 
-@dataclass(frozen=True)
-class _Image:
-    """An image in the registry, with what all its cells share."""
-
-    spec: ImageSpec
-    published: PublishedImage
-    lock: Lock
-    own: tuple[PackedCheck, ...]
-    version: str
-
-    @classmethod
-    def of(cls, spec: ImageSpec, published: PublishedImage, run: Run) -> _Image:
-        lock = run.locks.read(spec.identifier)
-        assert lock is not None, "an image in the registry was made from a lock"
-        own = own_checks(spec)
-        return cls(spec, published, lock, own, probe_version(own))
-
-    def unit(self, host: HostClass, depth: str, fleet: Fleet) -> Unit:
-        return Unit(
-            image=self.spec.identifier,
-            reference=self.published.reference,
-            image_digest=self.published.digest,
-            lock_digest=self.lock.digest,
-            probe_version=self.version,
-            depth=depth,
-            host_class=host.identifier,
-            tasks=fleet.tasks(host.identifier, depth),
-        )
-
-    def work(self, cell: Cell, unit: Unit, run: Run, fleet: str) -> Work:
-        challenge = _challenge_for(cell, run)
-        if challenge is None and run.runner is not None:
-            challenge = run.runner.challenge(cell.identifier)
-        entries = run.store.entries(cell.identifier)
-        question = Question(
-            image=unit.image,
-            variant=self.spec.variant,
-            lock_digest=self.lock.digest,
-            probe_version=self.version,
-            depth=unit.depth,
-            key=fleet_key(unit, fleet),
-            engine=fleet,
-            added=self.spec.additions is not None,
-            own=names_of(self.own),
-            image_digest=unit.image_digest,
-            challenge=challenge,
-            origin=run.options.origin,
-            tensorflow_wheel=self.lock.own_origin,
-        )
-        request = probe_request(unit.depth, render(self.lock).encode(), challenge=challenge, own=self.own)
-        asked = msgspec.json.encode(StoredCell(question, StoredHost.of(cell.host)))
-        after = entries[-1].id if entries else ""
-        return Work(msgspec.structs.replace(unit, after=after), request, asked)
+def unit_of(
+    cell: Cell, published: PublishedImage, lock: Lock, probe_version: str, depth: str, fleet: Fleet
+) -> Unit:
+    return Unit(
+        image=cell.image.identifier,
+        reference=published.reference,
+        image_digest=published.digest,
+        lock_digest=lock.digest,
+        probe_version=probe_version,
+        depth=depth,
+        host_class=cell.host.identifier,
+        tasks=fleet.tasks(cell.host.identifier, depth),
+    )
 
 
-def _earlier(unit: Unit, run: Run, fleet: str) -> Record | None:
+def _earlier(unit: Unit, key: str, run: Run) -> Record | None:
     """Return the record that makes a measurement unnecessary."""
     if run.challenges is not None or run.options.force:
         return None
-    found = run.store.measured(fleet_key(unit, fleet))
+    found = run.store.measured(key)
     if found is None or found.image_digest not in (None, unit.image_digest):
         return None
     if found.host_class != unit.host_class:
@@ -176,13 +146,7 @@ def _earlier(unit: Unit, run: Run, fleet: str) -> Record | None:
     return None if unsigned and run.runner is not None else found
 
 
-def _challenge_for(cell: Cell, run: Run) -> str | None:
-    """Return the challenge that somebody gave for a cell, or for its image."""
-    challenges: Mapping[str, str] = run.challenges or {}
-    return challenges.get(cell.identifier) or challenges.get(cell.image.identifier)
-
-
-def fleet_key(unit: Unit, fleet: str) -> str:
+def _key(unit: Unit, fleet: str) -> str:
     """Return a SHA-256 in hex over what must be unchanged for a measurement to stay valid.
 
     The image's digest is compared separately, as for measurements on this machine.
@@ -231,16 +195,17 @@ class Recorder:
         is about the cell.
         """
         asked = msgspec.json.decode(tried.question, type=StoredCell)
+        expected = asked.host.host_class()
         question = msgspec.structs.replace(asked.question, engine=f"{asked.question.engine}/{answer.engine}")
         if not answer.isolates:
             # An environment on the node was measured, not the image.
             question = msgspec.structs.replace(question, image_digest=None)
-        if _is_of_another_class(answer.outside, asked.host.host_class()):
+        if _is_of_another_class(answer.outside, expected):
             problem = "and there is no report"
             try:
                 if answer.report is not None:
                     problem = ""
-                    host_class_of(read_report(answer.report).host, [asked.host.host_class()])
+                    host_class_of(read_report(answer.report).host, [expected])
             except ReportError as error:
                 problem = f"and its report can't be read: {error}"
             if problem:
@@ -250,7 +215,7 @@ class Recorder:
             if question.challenge is not None and report.challenge != question.challenge:
                 # Another submitter, with another run store, made the job that was adopted.
                 raise WrongAnswer("its report does not have the challenge of this run")
-            found = host_class_of(report.host, [asked.host.host_class()])
+            found = host_class_of(report.host, [expected])
             # A machine that shows no GPU is taken for what it should be, since its record proves nothing. One
             # that shows others than it should have is named for what it is.
             return asked.host.identifier if found == NO_GPU else found
@@ -270,7 +235,6 @@ class Recorder:
         return Settled(codec.canonical(record.document()), record.id, failed)
 
     def deliver(self, record: bytes) -> None:
-        """Add a record to the store, unless it is there."""
         self.store.add(read_record(record))
 
 
@@ -319,7 +283,6 @@ class CellResult:
         return self.record or (store.get(self.record_id) if self.record_id else None)
 
     def as_json(self, store: Store) -> dict[str, Any]:
-        """Return the result with its record's document."""
         record = self.record_in(store)
         shown = codec.encode(replace(self, record=None))
         del shown["record_id"], shown["failed"]
@@ -333,34 +296,24 @@ def results_of(
     last: dict[str, Tried] = {attempt.unit.cell: attempt for attempt in tried}
     results = []
     for cell, attempt in last.items():
-        why = (attempt.fault.sentence if attempt.fault else "", attempt.detail)
-        results.append(
-            CellResult(
-                cell=cell,
-                image=attempt.unit.image,
-                host_class=attempt.unit.host_class,
-                status="measured" if attempt.record_id else attempt.stage.value,
-                detail="" if attempt.record_id else ": ".join(filter(None, why)),
-                record_id=attempt.record_id,
-                published=(published or {}).get(attempt.unit.image),
-                failed=attempt.failed,
-                attempts=attempt.unit.attempt,
-            )
-        )
+        unit, status = attempt.unit, attempt.stage.value
+        detail = ": ".join(filter(None, (attempt.fault.sentence if attempt.fault else "", attempt.detail)))
+        if attempt.record_id:
+            status, detail = "measured", ""
+        image = (published or {}).get(unit.image)
+        described = (cell, unit.image, unit.host_class, status, detail, unit.attempt, image)
+        results.append(CellResult(*described, record_id=attempt.record_id, failed=attempt.failed))
     return results
 
 
 def preview(works: Sequence[Work], fleet: Fleet) -> str:
     """Return exactly what would be submitted for these units."""
     parts = []
+    ordered = sorted(works, key=lambda work: (work.unit.tasks, work.unit.image_digest, work.unit.name))
     for host_class in sorted({work.unit.host_class for work in works}):
-        mine = sorted(
-            (work for work in works if work.unit.host_class == host_class),
-            key=lambda work: (work.unit.tasks, work.unit.image_digest, work.unit.name),
-        )
+        mine = [work for work in ordered if work.unit.host_class == host_class]
         for start in range(0, len(mine), fleet.batch):
             batch = mine[start : start + fleet.batch]
-            parts.append(
-                fleet.preview([work.unit for work in batch], {work.unit.name: work.request for work in batch})
-            )
+            requests = {work.unit.name: work.request for work in batch}
+            parts.append(fleet.preview([work.unit for work in batch], requests))
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 from ..assemble import bootstrap
 from ..assemble.base import Base
 from ..assemble.base_finder import BaseContents, BasePolicy, Bases, contents, contents_of_suite
 from ..assemble.bytecode import Runner, bubblewrap
-from ..assemble.destinations import Destination
 from ..assemble.image import Assembler, Compared, published_image, put_base, rebuild
 from ..assemble.layer_table import FILE as SHARED
 from ..assemble.layer_table import LayerTable
@@ -70,12 +70,6 @@ class OpenedEngine:
     description: str
 
 
-def _connect(choice: EngineChoice) -> Endpoint:
-    if choice is EngineChoice.AUTO:
-        return connect_any(connect)
-    return connect_podman() if choice is EngineChoice.PODMAN else connect()
-
-
 def open_engine(
     choice: EngineChoice,
     sources: PackageSources,
@@ -92,7 +86,10 @@ def open_engine(
     if choice is EngineChoice.VENV:
         return _environments(sources, "")
     try:
-        endpoint = _connect(choice)
+        if choice is EngineChoice.AUTO:
+            endpoint = connect_any(connect)
+        else:
+            endpoint = connect_podman() if choice is EngineChoice.PODMAN else connect()
     except MissingError as error:
         if not measures and (needs_images or settings.layout):
             maker = assembler(sources, settings)
@@ -118,18 +115,15 @@ def assembler(
     places = [images_directory()] + ([settings.locks.parent] if settings.locks else [])
     table = LayerTable(shared=[place / SHARED for place in places])
 
-    def runner(base: Base) -> Runner | None:
-        return compiler(base, table, endpoint)
-
     def accept(spec: ImageSpec, lock: Lock, size: int, is_whole: bool) -> None:
         def before() -> Lock | None:
             return previous(settings.locks, spec.identifier) if settings.locks else None
 
         refuse_too_large(spec, size, lock, before, is_whole=is_whole)
 
-    local = EngineImages(endpoint) if endpoint else None
-    bases = Bases(settings.base, table, local, renew=settings.renew)
-    return Assembler(bases, Wheelhouse(sources, local=settings.local), table, runner, accept)
+    bases = Bases(settings.base, table, _images(endpoint), renew=settings.renew)
+    house, runner = Wheelhouse(sources, local=settings.local), partial(compiler, table, endpoint)
+    return Assembler(bases, house, table, runner, accept)
 
 
 def _environments(sources: PackageSources, why: str) -> OpenedEngine:
@@ -137,18 +131,22 @@ def _environments(sources: PackageSources, why: str) -> OpenedEngine:
     return OpenedEngine(engine, None, engine.describe() + why)
 
 
-# Choose what compiles the byte code of images.
-
-
-def compiler(base: Base, table: LayerTable, endpoint: Endpoint | None) -> Runner | None:
+def compiler(table: LayerTable, endpoint: Endpoint | None, base: Base) -> Runner | None:
     """Return what runs the Python of a base: a container of the engine, bubblewrap without one, or None."""
     if endpoint is None:
         return bubblewrap(base)
+    return BaseContainer(endpoint, base, lambda destination: put_base(base, destination, table))
 
-    def put(destination: Destination) -> str:
-        return put_base(base, destination, table)
 
-    return BaseContainer(endpoint, base, put)
+def _engine() -> Endpoint | None:
+    try:
+        return connect_any(connect)
+    except MissingError:
+        return None
+
+
+def _images(engine: Endpoint | None) -> EngineImages | None:
+    return EngineImages(engine) if engine else None
 
 
 # The size budget of an image: refuse one that is larger, and say what makes it large.
@@ -174,8 +172,12 @@ def refuse_too_large(
     before = previous()
     changes = _changes(before, lock) if before else ""
     least = "" if is_whole else "at least "
+
+    def readable(size: int) -> str:
+        return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
+
     raise BuildError(
-        f"{spec}: the image has {least}{_readable(size)}, but max_size is {_readable(spec.max_size)}."
+        f"{spec}: the image has {least}{readable(size)}, but max_size is {readable(spec.max_size)}."
         f" The largest wheels are {wheels}.{changes}",
         hint="leave out what is not needed, or raise max_size in the matrix",
     )
@@ -186,8 +188,12 @@ def _changes(previous: Lock, lock: Lock) -> str:
     before = {wheel.name: wheel for wheel in previous.wheels}
     after = {wheel.name: wheel for wheel in lock.wheels}
     changed = [name for name in before.keys() | after.keys() if before.get(name) != after.get(name)]
-    differences = {name: _size(after.get(name)) - _size(before.get(name)) for name in changed}
-    ordered = sorted(changed, key=lambda name: (-abs(differences[name]), name))
+
+    def growth(name: str) -> int:
+        sizes = [wheels[name].size or 0 if name in wheels else 0 for wheels in (before, after)]
+        return sizes[1] - sizes[0]
+
+    ordered = sorted(changed, key=lambda name: (-abs(growth(name)), name))
     if not ordered:
         return ""
     shown = []
@@ -199,17 +205,9 @@ def _changes(previous: Lock, lock: Lock) -> str:
             text = f"{old} was removed"
         else:
             text = f"{old} is another file" if str(old) == str(new) else f"{old} became {new.version}"
-        shown.append(f"{text} ({differences[name] / 1e6:+,.1f} MB)")
+        shown.append(f"{text} ({growth(name) / 1e6:+,.1f} MB)")
     more = f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else ""
     return f" Since the last lock: {', '.join(shown)}{more}."
-
-
-def _size(wheel: Wheel | None) -> int:
-    return (wheel.size or 0) if wheel else 0
-
-
-def _readable(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB" if size >= 1e9 else f"{size / 1e6:,.1f} MB"
 
 
 # Estimate, before anything is fetched, how much a run downloads and stores.
@@ -267,16 +265,9 @@ UNLISTED = "use --base unlisted to list only the wheels"
 
 
 def list_published(
-    registry: Registry,
-    digest: str,
-    spec: ImageSpec,
-    lock: Lock,
-    trust: TrustFile,
-    signer: Signer,
-    progress: Progress,
-    *,
-    with_base: bool = True,
-) -> bool:
+    registry: Registry, digest: str, spec: ImageSpec, lock: Lock, trust: TrustFile, signer: Signer,
+    progress: Progress, *, with_base: bool = True,
+) -> bool:  # fmt: skip
     """Sign the list of what is in an image and attach it, if the image was pushed without it.
 
     with_base: also list the packages of its base. Returns False if it has its list already. Raises
@@ -324,14 +315,10 @@ def base_contents(spec: ImageSpec, policy: BasePolicy, progress: Progress) -> Ba
     plain = spec.base is None and not (spec.additions and spec.additions.system_packages)
     if plain and suite is not None and policy is BasePolicy.BOOTSTRAP:
         return contents_of_suite(suite)
-    try:
-        local = EngineImages(connect_any(connect))
-    except MissingError:
-        local = None
     # Its packages are those of a lock, so a bootstrapped base need not be made to list them.
     first = BasePolicy.REGISTRY if plain and suite is not None else policy
     try:
-        return contents(Bases(first, LayerTable(), local).base(spec, progress))
+        return contents(Bases(first, LayerTable(), _images(_engine())).base(spec, progress))
     except MissingError as error:
         if first is policy or suite is None:
             raise
@@ -343,14 +330,9 @@ def base_contents(spec: ImageSpec, policy: BasePolicy, progress: Progress) -> Ba
 
 
 def rebuild_image(
-    registry: Registry,
-    digest: str,
-    spec: ImageSpec,
-    lock: Lock,
-    sources: PackageSources,
-    progress: Progress,
+    registry: Registry, digest: str, spec: ImageSpec, lock: Lock, sources: PackageSources, progress: Progress,
     local: Path | None = None,
-) -> tuple[Compared, ...]:
+) -> tuple[Compared, ...]:  # fmt: skip
     """Make every layer of an image again from a lock and the base that the image names.
 
     local: the directory that the paths of wheels in the lock are relative to.
@@ -374,9 +356,8 @@ def rebuild_image(
     packages = spec.additions.system_packages if spec.additions else ()
     if found.asked:
         raise _not_comparable(reference, packages)
-    images = EngineImages(engine) if engine else None
     if found.kind == BasePolicy.REGISTRY.value:
-        bases, wanted = Bases(BasePolicy.REGISTRY, table, images), replace(spec, base=found.plain)
+        bases, wanted = Bases(BasePolicy.REGISTRY, table, _images(engine)), replace(spec, base=found.plain)
     else:
         bases, wanted = Bases(BasePolicy.BOOTSTRAP, table), spec
     base = bases.base(wanted, progress)
@@ -386,7 +367,7 @@ def rebuild_image(
     try:
         plan = plan_image(spec, lock, base, house, table)
         if len(image.diff_ids) > len(base.layers) + len(plan.layers) + 1:
-            runner = compiler(base, table, engine)
+            runner = compiler(table, engine, base)
             if runner is None:
                 raise MissingError(
                     f"the byte code of {spec} can't be compiled again: neither a Docker Engine nor bubblewrap"
@@ -401,17 +382,9 @@ def rebuild_image(
 
 
 def _not_comparable(image: str, packages: Sequence[str]) -> InputError:
-    """Return the error for an image whose base can't be made again."""
     return InputError(
         f"{image} can't be compared: {', '.join(packages)} were installed in its base, in the versions of"
         " that day, and that layer can't be made again byte for byte",
         hint="to have an image that can be compared, install them in a base of your own, push it, and name it"
         " with its digest under `base`, instead of `system_packages`",
     )
-
-
-def _engine() -> Endpoint | None:
-    try:
-        return connect_any(connect)
-    except MissingError:
-        return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -15,14 +15,7 @@ from ..engines.protocol import Built, Engine, PackedCheck, probe_request, probe_
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
-from ..model.measurement import (
-    Measurement,
-    MeasurementError,
-    Outside,
-    Unread,
-    report_digest,
-    statement_of,
-)
+from ..model.measurement import Measurement, MeasurementError, Outside, Unread, report_digest, statement_of
 from ..model.record import (
     REHEARSAL,
     Layer,
@@ -130,56 +123,57 @@ def record_of(question: Question, ran: ProbeRun, runner: Runner | None, say: Cal
     except ValidatorError as error:
         verdict, reason = Verdict.FAILED, str(error)
     host_class = host_class or NO_GPU
+    # The fields of both that say the same.
+    common = ("image", "engine", "lock_digest", "image_digest", "probe_version", "key", "base", "layers")
+    asked = {name: getattr(question, name) for name in (*common, "origin", "tensorflow_wheel")}
     record = Record(
         cell=cell_identifier(question.image, host_class),
-        image=question.image,
         host_class=host_class,
         verdict=verdict,
         reason=reason_for(question.origin, reason),
-        origin=question.origin,
-        engine=question.engine,
-        lock_digest=question.lock_digest,
-        image_digest=question.image_digest,
-        probe_version=question.probe_version,
         started=ran.started,
         finished=now(),
-        key=question.key,
-        base=question.base,
         versions=versions_of(report) if report else {},
-        layers=question.layers,
-        tensorflow_wheel=question.tensorflow_wheel,
+        **asked,
         **(contents_of(report) if report else {"host": dict(ran.host())}),
     )
     if runner is None or isinstance(ran.outside, Unread):
         return record
+    kept = ("image", "host_class", "cell", "lock_digest", "probe_version", "finished", "tensorflow_wheel")
+    measurement = Measurement(
+        image_digest=str(record.image_digest),
+        report_digest=report_digest(report.raw) if report else None,
+        challenge=question.challenge,
+        outside=ran.outside,
+        started=ran.began,
+        depth=question.depth,
+        fixture=report is not None and report.fixture,
+        checks=question.own,
+        **{name: getattr(record, name) for name in kept},
+    )
     try:
-        return msgspec.structs.replace(record, measurement=_signed(record, question, ran, report, runner))
+        return msgspec.structs.replace(record, measurement=runner.sign(statement_of(measurement)))
     except (ValidatorError, MeasurementError) as error:
         # The record is kept without a signature; measuring again can sign it.
         say(f"not signed: {error}")
         return record
 
 
-def _signed(record: Record, question: Question, ran: ProbeRun, report: Report | None, runner: Runner) -> str:
-    assert isinstance(ran.outside, Outside)
-    measurement = Measurement(
-        image_digest=str(record.image_digest),
-        image=record.image,
-        host_class=record.host_class,
-        cell=record.cell,
-        lock_digest=question.lock_digest,
-        report_digest=report_digest(report.raw) if report else None,
-        challenge=question.challenge,
-        outside=ran.outside,
-        probe_version=question.probe_version,
-        started=ran.began,
-        finished=record.finished,
-        depth=question.depth,
-        fixture=report is not None and report.fixture,
-        checks=question.own,
-        tensorflow_wheel=question.tensorflow_wheel,
+def question_about(
+    spec: ImageSpec, lock: Lock, depth: str, own: Sequence[PackedCheck], **known: Any
+) -> Question:
+    """Return the question about an image. known: the fields that don't follow from what it is made of."""
+    return Question(
+        image=spec.identifier,
+        variant=spec.variant,
+        lock_digest=lock.digest,
+        probe_version=probe_version(own),
+        depth=depth,
+        added=spec.additions is not None,
+        own=tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id)),
+        tensorflow_wheel=lock.own_origin,
+        **known,
     )
-    return runner.sign(statement_of(measurement))
 
 
 def reason_for(origin: Origin, sentence: str) -> str:
@@ -188,7 +182,6 @@ def reason_for(origin: Origin, sentence: str) -> str:
 
 
 def now() -> str:
-    """Return the current time as records hold it."""
     return format_timestamp(now_utc(), "milliseconds")
 
 
@@ -229,21 +222,18 @@ def record_of_report(report: Report) -> Record:
 
 
 def image_of(report: Report) -> str:
-    """Return the identifier of the image spec that matches the installed packages."""
-    environment = report.environment
-    python = minor_in(environment.python) or "0.0"
-    tensorflow = environment.tensorflow or "0.0"
-    cuda = _installed(environment.packages, "nvidia-cuda-runtime-cu")
-    cudnn = _installed(environment.packages, "nvidia-cudnn-cu")
-    if "tensorflow-cpu" in environment.packages or cuda is None or cudnn is None:
+    packages = report.environment.packages
+
+    def installed(prefix: str) -> str | None:
+        found = [version for name, version in packages.items() if name.startswith(prefix)]
+        return minor_in(found[0]) if found else None
+
+    python = minor_in(report.environment.python) or "0.0"
+    tensorflow = report.environment.tensorflow or "0.0"
+    cuda, cudnn = installed("nvidia-cuda-runtime-cu"), installed("nvidia-cudnn-cu")
+    if "tensorflow-cpu" in packages or cuda is None or cudnn is None:
         return ImageSpec(tensorflow, python, Variant.CPU).identifier
     return ImageSpec(tensorflow, python, Variant.GPU, Choice(cuda, cuda), Choice(cudnn, cudnn)).identifier
-
-
-def _installed(packages: Mapping[str, str], prefix: str) -> str | None:
-    """Return the major and minor version of the first distribution whose name has this prefix."""
-    found = [version for name, version in packages.items() if name.startswith(prefix)]
-    return minor_in(found[0]) if found else None
 
 
 # The host class and the key of a measurement.
@@ -253,8 +243,8 @@ def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
     """Return the identifier of the host class that a machine belongs to.
 
     declared: the matrix's host classes; the first that matches is used. A machine that fits none of them is
-    named in the same way (`r595-h200`), and one without a GPU is `no-gpu`. Raises ReportError for a driver
-    or a compute capability that is not one.
+    named in the same way (`r595-h200`), and one without a GPU is `no-gpu`. Raises ReportError for a driver or
+    a compute capability that is not one.
     """
     if not host.gpus or not host.driver:
         return NO_GPU
@@ -266,19 +256,18 @@ def host_class_of(host: Host, declared: Iterable[HostClass]) -> str:
         capabilities = {ComputeCapability.parse(capability) for capability in known if capability}
     except ValueError as error:
         raise ReportError(f"host: {error}") from None
+    branch = DriverRelease(driver.branch)
     for host_class in declared:
-        same_gpu = (
-            models == [slug(host_class.gpu)]
-            if host_class.gpu
-            else capabilities == {host_class.compute_capability}
-        )
-        same_branch = driver.branch == host_class.driver.branch
-        same_driver = same_branch if host_class.driver.is_branch else driver == host_class.driver
+        same_gpu = capabilities == {host_class.compute_capability}
+        if host_class.gpu:
+            same_gpu = models == [slug(host_class.gpu)]
+        if host_class.driver.is_branch:
+            same_driver = driver.branch == host_class.driver.branch
+        else:
+            same_driver = driver == host_class.driver
         if same_gpu and same_driver and host_class.compat is None:
             return host_class.identifier
-    return host_identifier(
-        DriverRelease(driver.branch), "+".join(models), min(capabilities, default=ComputeCapability(0, 0))
-    )
+    return host_identifier(branch, "+".join(models), min(capabilities, default=ComputeCapability(0, 0)))
 
 
 def measurement_key(
@@ -307,16 +296,19 @@ def measurement_key(
 
 @dataclass(frozen=True)
 class Target:
-    """One host class of the machine that runs the engine.
+    """One host class of the machine that runs the engine, for one run of the probe.
 
     outside: its driver and the GPUs that are offered to the probe, as the host sees them.
     host_class: None where the host can't be read; then the report names it.
     uuids: of the GPUs to offer; empty for all of the machine.
+    challenge: from whoever will certify. key: see `measurement_key`.
     """
 
     outside: Outside | Unread
     host_class: str | None = None
     uuids: tuple[str, ...] = ()
+    challenge: str | None = None
+    key: str = ""
 
     def cell(self, spec: ImageSpec) -> str | None:
         """Return the identifier of the cell that is measured here, if it is known before the probe runs."""
@@ -351,9 +343,7 @@ def targets(outside: Outside | Unread, declared: Iterable[HostClass], *, by_mode
     return found
 
 
-def asked_for(
-    found: Sequence[Target], spec: ImageSpec, challenges: Mapping[str, str]
-) -> list[tuple[Target, str | None]]:
+def asked_for(found: Sequence[Target], spec: ImageSpec, challenges: Mapping[str, str]) -> list[Target]:
     """Return the targets that somebody asked to measure, each with its challenge.
 
     challenges: by cell, or by image spec for the only target of a machine. Raises MissingError if none of
@@ -363,28 +353,19 @@ def asked_for(
     if len(found) == 1 and (found[0].host_class is None or image in challenges):
         # Without a reading of the host nothing is signed. The probe still gets a challenge to repeat.
         here = [text for cell, text in challenges.items() if cell.partition("@")[0] == image]
-        return [(found[0], challenges.get(image) or (here[0] if here else None))]
-    pairs = [(target, challenges.get(str(target.cell(spec)))) for target in found]
-    pairs = [(target, challenge) for target, challenge in pairs if challenge is not None]
-    if not pairs:
+        return [replace(found[0], challenge=challenges.get(image) or (here[0] if here else None))]
+    asked = [replace(target, challenge=challenges.get(str(target.cell(spec)))) for target in found]
+    asked = [target for target in asked if target.challenge is not None]
+    if not asked:
         classes = ", ".join(str(target.host_class) for target in found)
         raise MissingError(
             f"{image}: no challenge was made for this machine, whose host class is {classes}",
             hint="run it on a machine of a host class that the challenges name",
         )
-    return pairs
+    return asked
 
 
 # Measure once on this machine: read the host, run the probe, and have its report judged.
-
-
-@dataclass(frozen=True)
-class Probing:
-    """A run of the probe on one target. challenge: from whoever will certify. key: see `measurement_key`."""
-
-    target: Target
-    challenge: str | None
-    key: str
 
 
 def may_be_signed(run: Run, target: Target) -> bool:
@@ -393,10 +374,8 @@ def may_be_signed(run: Run, target: Target) -> bool:
     Code in an environment on this machine could reach the key, so only containers count. If no GPU could be
     read on the host, there is nothing that this machine could vouch for.
     """
-    outside = target.outside
-    return (
-        run.runner is not None and run.engine.isolates and isinstance(outside, Outside) and bool(outside.gpus)
-    )
+    can_sign = run.runner is not None and run.engine.isolates
+    return can_sign and isinstance(target.outside, Outside) and bool(target.outside.gpus)
 
 
 def own_checks(spec: ImageSpec) -> tuple[PackedCheck, ...]:
@@ -409,61 +388,39 @@ def own_checks(spec: ImageSpec) -> tuple[PackedCheck, ...]:
         raise MissingError(str(error), hint=error.hint) from error
 
 
-def plan_measurements(spec: ImageSpec, lock: Lock, run: Run) -> list[Probing]:
+def plan_measurements(spec: ImageSpec, lock: Lock, run: Run) -> list[Target]:
     """Return the runs of the probe that this machine needs. Raises MissingError."""
     found = targets(run.engine.outside(), run.hosts, by_model=run.engine.isolates)
-    asked = (
-        [(target, None) for target in found]
-        if run.challenges is None
-        else asked_for(found, spec, run.challenges)
-    )
+    if run.challenges is not None:
+        found = asked_for(found, spec, run.challenges)
     version, depth = probe_version(own_checks(spec)), run.options.depth
-    return [
-        Probing(target, challenge, measurement_key(spec, lock, version, depth, run.engine, target.outside))
-        for target, challenge in asked
-    ]
+    keys = [measurement_key(spec, lock, version, depth, run.engine, target.outside) for target in found]
+    return [replace(target, key=key) for target, key in zip(found, keys, strict=True)]
 
 
-def earlier_record(probing: Probing, run: Run) -> Record | None:
+def earlier_record(target: Target, run: Run) -> Record | None:
     """Return the record that makes this measurement unnecessary."""
     if run.challenges is not None:
         # A challenge asks for a new measurement.
         return None
-    found = run.store.measured(probing.key)
+    found = run.store.measured(target.key)
     unsigned = found is not None and found.measurement is None
-    return None if unsigned and may_be_signed(run, probing.target) else found
+    return None if unsigned and may_be_signed(run, target) else found
 
 
-def measure(probing: Probing, built: Built, lock: Lock, run: Run, started: str, progress: Progress) -> Record:
+def measure(target: Target, built: Built, lock: Lock, run: Run, started: str, progress: Progress) -> Record:
     """Run the probe, judge its report, and return the record, signed if this run can.
 
     started: when the work on the image began. Raises MissingError or InputError if nothing could be measured.
     """
-    target, challenge = probing.target, probing.challenge
+    challenge, depth, own = target.challenge, run.options.depth, own_checks(built.spec)
     runner = run.runner if may_be_signed(run, target) else None
     if challenge is None and runner is not None:
         challenge = runner.challenge(str(target.cell(built.spec)))
-    own = own_checks(built.spec)
-    request = probe_request(
-        run.options.depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own
-    )
-    question = Question(
-        image=built.spec.identifier,
-        variant=built.spec.variant,
-        lock_digest=lock.digest,
-        probe_version=probe_version(own),
-        depth=run.options.depth,
-        key=probing.key,
-        engine=run.engine.name,
-        added=built.spec.additions is not None,
-        own=names_of(own),
-        image_digest=built.digest,
-        base=built.base,
-        layers=built.layers,
-        challenge=challenge,
-        origin=run.options.origin,
-        tensorflow_wheel=lock.own_origin,
-    )
+    request = probe_request(depth, render(lock).encode(), challenge=challenge, gpus=target.uuids, own=own)
+    made = {"image_digest": built.digest, "base": built.base, "layers": built.layers}
+    asked = {"key": target.key, "engine": run.engine.name, "origin": run.options.origin}
+    question = question_about(built.spec, lock, depth, own, challenge=challenge, **made, **asked)
 
     def probe() -> bytes:
         return run.engine.probe(built, request, progress)
@@ -506,8 +463,3 @@ def answer(
         began=began,
     )
     return record_of(question, ran, runner, progress)
-
-
-def names_of(own: Iterable[PackedCheck]) -> tuple[OwnCheck, ...]:
-    """Return the checks of the user's own as measurements name them."""
-    return tuple(sorted((own_check(check.file) for check in own), key=lambda check: check.id))

@@ -1,4 +1,4 @@
-"""A run of the main job: its options, the events it emits, and the result of each image."""
+"""A run of the main job: its options, its events, the result of each image, and the file of its progress."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import logging
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from pathlib import Path
-from types import TracebackType
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -28,7 +28,9 @@ from ..records.store import Store
 from ..system import runs
 from ..system.files import write_atomically
 from ..system.package_sources import PackageSources
-from .publisher import PublishedImage, Publisher
+
+if TYPE_CHECKING:
+    from .build_matrix import Publisher
 
 
 class Phase(str, Enum):
@@ -56,6 +58,16 @@ class Status(str, Enum):
     REFUSED = "refused"
     MISSING = "missing"
     STOPPED = "stopped"
+
+
+@dataclass(frozen=True)
+class PublishedImage:
+    """An image in a registry."""
+
+    tag: Annotated[str, "Its tag."]
+    reference: Annotated[str, "`HOST/NAME@sha256:…`."]
+    digest: Annotated[str, "The digest of the manifest."]
+    sent: Annotated[bool, "Whether this run sent it; false if it was there already."]
 
 
 @dataclass(frozen=True)
@@ -131,7 +143,6 @@ class Options:
 
     @property
     def origin(self) -> Origin:
-        """The origin of the records that the run makes."""
         return Origin.REHEARSAL if self.rehearsal else Origin.HERE
 
 
@@ -209,8 +220,8 @@ class ProgressFile:
         self._state = codec.RunProgress(profile, began, began, total, 0, codec.RUNNING, own_run, runs.boot())
 
     def __enter__(self) -> ProgressFile:
-        read = [(path, _read(path)) for path in _files(self._path.parent)]
-        ended = [path for path, progress in read if progress and progress.state != codec.RUNNING]
+        read = _read(self._path.parent)
+        ended = [path for path, progress in read.items() if progress.state != codec.RUNNING]
         for path in sorted(ended)[: -(_KEPT - 1)]:
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -218,9 +229,7 @@ class ProgressFile:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         failed = kind is not None and not issubclass(kind, KeyboardInterrupt)
@@ -235,12 +244,11 @@ class ProgressFile:
         with self._lock:
             self._changed = True
             if event.phase is not Phase.DONE:
+                image, phase, since = event.spec.identifier, event.phase.value, format_timestamp(now_utc())
                 before = self._working.get(event.spec)
-                same = before is not None and before.phase == event.phase.value
-                since = before.since if before is not None and same else format_timestamp(now_utc())
-                self._working[event.spec] = codec.Working(
-                    event.spec.identifier, event.phase.value, event.detail[:_LENGTH], since
-                )
+                if before is not None and before.phase == phase:
+                    since = before.since
+                self._working[event.spec] = codec.Working(image, phase, event.detail[:_LENGTH], since)
                 return
             self._working.pop(event.spec, None)
             self._finished.add(event.spec)
@@ -259,13 +267,9 @@ class ProgressFile:
         with self._lock:
             self._changed = False
             self._written = now_utc()
-            state = msgspec.structs.replace(
-                self._state,
-                updated=format_timestamp(self._written),
-                finished=len(self._finished),
-                working=tuple(self._working.values()),
-                done=tuple(self._done),
-            )
+            working, done = tuple(self._working.values()), tuple(self._done)
+            now = {"updated": format_timestamp(self._written), "finished": len(self._finished)}
+            state = msgspec.structs.replace(self._state, **now, working=working, done=done)
         try:
             # In ASCII: a tool's output may hold bytes that are not text.
             write_atomically(self._path, json.dumps(codec.encode(state)).encode())
@@ -275,18 +279,20 @@ class ProgressFile:
 
 def read_progress(directory: Path) -> list[codec.RunProgress]:
     """Return the runs, the newest first, each in the state that it is really in."""
-    found = [progress for path in _files(directory) if (progress := _read(path)) is not None]
-    return sorted(found, key=lambda progress: progress.started, reverse=True)
+    return sorted(_read(directory).values(), key=lambda progress: progress.started, reverse=True)
 
 
-def _read(path: Path) -> codec.RunProgress | None:
-    try:
-        with path.open("rb") as stream:
+def _read(directory: Path) -> dict[Path, codec.RunProgress]:
+    paths: list[Path] = []
+    with contextlib.suppress(OSError):
+        paths = list(directory.glob("*.json"))
+    found = {}
+    for path in paths:
+        # It may have been removed meanwhile, or be somebody else's.
+        with contextlib.suppress(OSError, codec.DocumentError), path.open("rb") as stream:
             progress = codec.read_run_progress(stream.read(_LARGEST))
-    except (OSError, codec.DocumentError):
-        # It was removed meanwhile, or it is somebody else's.
-        return None
-    return msgspec.structs.replace(progress, state=_state(progress))
+            found[path] = msgspec.structs.replace(progress, state=_state(progress))
+    return found
 
 
 def _state(progress: codec.RunProgress) -> str:
@@ -300,8 +306,3 @@ def _state(progress: codec.RunProgress) -> str:
         return codec.VANISHED if runs.is_dead(Path(progress.run)) else codec.RUNNING
     # It is on another machine, in another container or another user's: only its sign of life tells.
     return codec.RUNNING if recent else codec.VANISHED if here else codec.UNKNOWN
-
-
-def _files(directory: Path) -> Iterator[Path]:
-    with contextlib.suppress(OSError):
-        yield from directory.glob("*.json")

@@ -31,8 +31,6 @@ _AT_ONCE = 2
 
 @dataclass(frozen=True)
 class Image:
-    """An image spec and its lock."""
-
     spec: ImageSpec
     lock: Lock
 
@@ -78,21 +76,20 @@ class LayerMaker:
             if row.recipe != layers.RECIPE:
                 yield f"{row.name}: its encoding ({row.recipe}) is not {layers.RECIPE}"
                 continue
-            source = self._source(row, images)
+            sources = (
+                source
+                for image in images
+                if {wheel.sha256 for wheel in image.lock.wheels}.issuperset(row.wheels)
+                for source in layers_of_wheels(image.spec, image.lock, self.wheels, self.table)
+                if source.made_from == row.made_from
+            )
+            source = next(sources, None)
             if source is None:
                 yield f"{row.name}: no lock gives this layer (row {row.key[:12]})"
                 continue
             made = self._made(source)
             if SharedRow.of(source, made) != row:
                 yield f"{row.name}: its wheels give {made.digest} (row {row.key[:12]} says {row.digest})"
-
-    def _source(self, row: SharedRow, images: Iterable[Image]) -> LayerSource | None:
-        for image in images:
-            if {wheel.sha256 for wheel in image.lock.wheels}.issuperset(row.wheels):
-                for source in layers_of_wheels(image.spec, image.lock, self.wheels, self.table):
-                    if source.made_from == row.made_from:
-                        return source
-        return None
 
     def _made(self, source: LayerSource) -> Encoded:
         self.progress(f"making {source.name}")

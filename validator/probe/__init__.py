@@ -11,7 +11,9 @@ and run by whatever Python an image holds, next to a TensorFlow that may crash t
     checks/      the checks, one module for each family: they judge; the package orders them
     own/         the user's own checks, packed into the archive
     watch        watches the GPUs from before the first check until after the last
-    collectors/  find facts and never judge: host, driver, CUDA libraries, device code, XLA's flags and tools
+    host, installed, loader, xla   find facts and never judge: the machine and its driver, the Python
+                 environment, the CUDA libraries and device code, XLA's flags and tools
+    workers      the other machines of a training on several
     training     the small model that checks train; results compared with a reference, the tolerances, and
                  what fails only in full float32
     tensorflow_devices  TensorFlow's devices and log; the kernels that a GPU ran; the programs that XLA made

@@ -37,12 +37,7 @@ class Result:
 
     def fields(self) -> dict[str, Any]:
         """Return it as a report and the messages of a worker hold it."""
-        return {
-            "outcome": self.outcome,
-            "statement": self.statement,
-            "problems": self.problems,
-            "evidence": self.evidence,
-        }
+        return dict(vars(self))
 
     @property
     def sentence(self) -> str:
@@ -66,7 +61,7 @@ def skipped(reason: dict[str, Any], evidence: dict[str, Any] | None = None) -> R
 class Context:
     """Everything a check may look at.
 
-    facts: what the collectors found.
+    facts: what `cli.collect` found.
     lock: pinned versions by normalized name, or None when no lock was given.
     added: normalized names of the packages that the user added to the image, according to the lock.
     tensorflow: the imported module in the `tensorflow` stage, else None.
@@ -84,7 +79,8 @@ class Context:
 class Check:
     """One question.
 
-    requires: what the question needs to make sense (`NEEDS`); without it the check is skipped.
+    requires: what the question needs to make sense: `gpu`, `cuda-build` (a TensorFlow with CUDA), `device`
+    (both, or a CPU if the lock has only that) or `lock`. Without it the check is skipped.
     title: the question, as `--list` shows it.
     required: whether certification needs it to pass; such a check is `quick`.
     depth: a `quick` check always runs; a `full` one only when that depth or this check was asked for.
@@ -102,8 +98,19 @@ class Check:
 
     def unmet(self, context: Context) -> dict[str, Any] | None:
         """Return the reason (a statement) why this check makes no sense here, or None."""
-        reasons = (NEEDS[need](context) for need in self.requires)
-        return next((reason for reason in reasons if reason), None)
+        needs = set(self.requires)
+        if "lock" in needs and context.lock is None:
+            return statement("no_lock")
+        # In an environment whose lock has the TensorFlow without CUDA, the CPU is the device.
+        if "device" in needs and "tensorflow-cpu" not in (context.lock or {}):
+            needs |= {"cuda-build", "gpu"}
+        if "cuda-build" in needs:
+            tensorflow = context.facts["tensorflow"]
+            if tensorflow is None:
+                return statement("tensorflow_not_installed", check=None)
+            if tensorflow["build"] is not None and not tensorflow["build"].get("is_cuda_build"):
+                return statement("tensorflow_without_cuda")
+        return statement("no_gpu") if "gpu" in needs and not gpu_count(context.facts) else None
 
 
 def check(
@@ -120,13 +127,8 @@ def check(
     """
     if required and depth == FULL:
         raise ValueError(f"a check that certification requires can't be {FULL}: {title}")
-    if required is None:
-        required = depth == QUICK
-
-    def make(run: Callable[[Context], Result]) -> Check:
-        return Check(run.__name__, title, stage, run, limit_s, requires, required, depth)
-
-    return make
+    needed = depth == QUICK if required is None else required
+    return lambda run: Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
 
 
 def gpu_count(facts: dict[str, Any]) -> int:
@@ -138,31 +140,3 @@ def gpu_count(facts: dict[str, Any]) -> int:
     cuda = host["driver_libraries"]["cuda"]
     nodes = [node for node in host["device_nodes"] if re.fullmatch(r"/dev/nvidia\d+", node["path"])]
     return max(len(host["gpus"]), cuda.get("count") or 0, len(nodes))
-
-
-def _needs_gpu(context: Context) -> dict[str, Any] | None:
-    return None if gpu_count(context.facts) else statement("no_gpu")
-
-
-def _needs_cuda_build(context: Context) -> dict[str, Any] | None:
-    tensorflow = context.facts["tensorflow"]
-    if tensorflow is None:
-        return statement("tensorflow_not_installed", check=None)
-    has_cuda = tensorflow["build"] is None or tensorflow["build"].get("is_cuda_build")
-    return None if has_cuda else statement("tensorflow_without_cuda")
-
-
-def _needs_device(context: Context) -> dict[str, Any] | None:
-    """A GPU. In an environment whose lock has the TensorFlow without CUDA, the CPU does."""
-    if "tensorflow-cpu" in (context.lock or {}):
-        return None
-    return _needs_cuda_build(context) or _needs_gpu(context)
-
-
-#: What a check may require, each with the function that says why it isn't there.
-NEEDS: dict[str, Callable[[Context], dict[str, Any] | None]] = {
-    "gpu": _needs_gpu,
-    "cuda-build": _needs_cuda_build,
-    "device": _needs_device,
-    "lock": lambda context: None if context.lock is not None else statement("no_lock"),
-}

@@ -90,7 +90,6 @@ class Answer:
 
     @property
     def last_lines(self) -> list[str]:
-        """Return what the child printed last, for the evidence."""
         return tail(self.stderr, lines=LAST_LINES).splitlines()
 
 
@@ -156,15 +155,12 @@ def fresh(
     environment: variables to set, or with None to remove, before TensorFlow is imported.
     attend: called several times a second with the values so far; True ends the interpreter (`STOPPED`).
     """
-
     called = (function.__module__, function.__name__, json.dumps(arguments))
-    command = interpreter("child", os.getpid(), *called)
-    return ask(command, limit_s=limit_s, environment=environment, attend=attend)
+    return ask(interpreter("child", os.getpid(), *called), limit_s, environment, attend)
 
 
 def ask(
     command: list[str],
-    *,
     limit_s: float,
     environment: dict[str, str | None] | None = None,
     attend: Attend | None = None,
@@ -201,7 +197,6 @@ def started(
 
 
 def signal_group(leader: int, number: int) -> None:
-    """Send a signal to a child and all of its own children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(leader, number)
 
@@ -216,51 +211,49 @@ def _answer(
     last_words_s: float,
 ) -> Answer:
     """Read what a child sends until it ends or its time is up, and end whatever it left running."""
+    values: list[Any] = []
+    failure: Failure | None = None
+    lines = Lines()
+
+    def read(limit_s: float, attend: Attend | None) -> str | None:
+        """Return None at the end of the pipe, TIMED_OUT, or STOPPED by `attend`."""
+        nonlocal failure
+        deadline = time.monotonic() + limit_s
+        while True:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
+                return TIMED_OUT
+            if attend is not None:
+                if attend([*values]):
+                    return STOPPED
+                remaining = min(remaining, _ATTEND_S)
+            if select.select([reader], [], [], remaining)[0]:
+                chunk = os.read(reader, 65536)
+                if not chunk:
+                    return None
+                for message in lines.feed(chunk):
+                    if message["event"] == _VALUE:
+                        values.append(message["value"])
+                    elif message["event"] == _RAISED:
+                        failure = Failure(EXCEPTION, message["raised"], message["in_tensorflow"])
+
     try:
-        text, cut_off = _read(reader, limit_s, attend)
+        cut_off = read(limit_s, attend)
         if cut_off == TIMED_OUT and last_words_s:
             signal_group(child, signal.SIGABRT)
-            text += _read(reader, last_words_s, None)[0]
+            read(last_words_s, None)
     finally:
         os.close(reader)
         signal_group(child, signal.SIGKILL)
         code = wait()
-    messages = Lines().feed(text)
-    raised = next((message for message in messages if message["event"] == _RAISED), None)
-    failure = None
     if cut_off is not None:
         failure = Failure(cut_off)
-    elif raised is not None:
-        failure = Failure(EXCEPTION, raised["raised"], raised["in_tensorflow"])
-    elif code:
+    elif failure is None and code:
         failure = Failure(SIGNAL, signal.Signals(-code).name) if code < 0 else Failure(STATUS, str(code))
     size = os.fstat(log).st_size
     printed = os.pread(log, OUTPUT_LIMIT, max(0, size - OUTPUT_LIMIT)).decode(errors="replace")
     os.close(log)
-    return Answer(_values(messages), failure, printed)
-
-
-def _read(reader: int, limit_s: float, attend: Attend | None) -> tuple[bytes, str | None]:
-    """Return what comes through the pipe until it ends; TIMED_OUT or STOPPED (by `attend`) if it did not."""
-    deadline = time.monotonic() + limit_s
-    text = b""
-    while True:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
-            return text, TIMED_OUT
-        if attend is not None:
-            if attend(_values(Lines().feed(text))):
-                return text, STOPPED
-            remaining = min(remaining, _ATTEND_S)
-        if select.select([reader], [], [], remaining)[0]:
-            chunk = os.read(reader, 65536)
-            if not chunk:
-                return text, None
-            text += chunk
-
-
-def _values(messages: list[dict[str, Any]]) -> list[Any]:
-    return [message["value"] for message in messages if message["event"] == _VALUE]
+    return Answer(values, failure, printed)
 
 
 def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
@@ -281,11 +274,10 @@ def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
 
 @contextlib.contextmanager
 def section(name: str) -> Iterator[None]:
-    """Write a line to the log before and after what is done meanwhile, so that its lines can be attributed.
+    """Write a line to the log before and after what is done meanwhile (docs/reference/report.md).
 
-    name: `check ID`, or `provoked by ID` for what a check makes TensorFlow print on purpose. The lines are
-    written around Python's buffer, as those of TensorFlow's libraries are. `docs/reference/report.md`
-    describes them, and `doctor` leaves out what was provoked.
+    name: `check ID`, or `provoked by ID` for what a check makes TensorFlow print on purpose, which `doctor`
+    leaves out. The lines are written around Python's buffer, as those of TensorFlow's libraries are.
     """
 
     def mark(text: str) -> None:
@@ -324,7 +316,6 @@ class Capture:
         self._tail = bytearray()
 
     def add(self, data: bytes) -> None:
-        """Add the next bytes."""
         self.total += len(data)
         room = self.limit // 2 - len(self._head)
         self._head += data[: max(room, 0)]
@@ -333,7 +324,6 @@ class Capture:
 
     @property
     def dropped(self) -> int:
-        """Return how many bytes are missing in the middle."""
         return self.total - len(self._head) - len(self._tail)
 
     @property
@@ -348,7 +338,6 @@ class Capture:
 
 
 def send(descriptor: int, event: str, **fields: Any) -> None:
-    """Write one whole line."""
     # Evidence may hold values that JSON can't (a NumPy scalar): text is better than an error.
     line = json.dumps({"event": event, **fields}, default=str).encode() + b"\n"
     while line:
@@ -400,11 +389,7 @@ def prepare(descriptor: int) -> None:
     """Keep the pipe from this process's own children, and report on SIGABRT where it hangs."""
     os.set_inheritable(descriptor, False)
     faulthandler.enable(all_threads=False)
-    die_with_parent()
-
-
-def die_with_parent() -> None:
-    """Have the kernel kill this process when the one that started it ends, however it ends (prctl(2))."""
+    # The kernel kills this process when the one that started it ends, however it ends (prctl(2)).
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
@@ -425,11 +410,9 @@ def load_tensorflow() -> Any:
 
 
 def from_tensorflow(error: BaseException, tensorflow: Any) -> bool:
-    """Return whether the frame that raised belongs to TensorFlow, or to Keras, which is part of it, however
-    it is packaged."""
-    keras = (sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules)
+    """Return whether the frame that raised belongs to TensorFlow or to Keras, however that is packaged."""
     frames = traceback.extract_tb(error.__traceback__)
-    for module in (tensorflow, *keras):
+    for module in (tensorflow, sys.modules.get("keras"), sys.modules.get("tf_keras")):
         directory = os.path.dirname(getattr(module, "__file__", None) or "")
         if directory and frames and frames[-1].filename.startswith(directory + os.sep):
             return True

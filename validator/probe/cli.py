@@ -22,9 +22,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from . import own, stages, version
+from . import installed, own, stages, version
 from .check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from .checks import CHECKS, packages
+from .host import host_facts
 from .stages import Progress, Stage
 from .watch import Watch
 
@@ -38,15 +39,12 @@ _END_LIMIT_S = 30.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return the exit status."""
     parser = _parser()
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, terminated)
     if options.list:
         return _print([describe(check) for check in (*CHECKS, *own.CHECKS)])
     if options.host_facts:
-        from .collectors.host import host_facts
-
         return _print(shareable(host_facts(), str(Path.home())))
     lock: dict[str, str] | None = None
     added: tuple[str, ...] = ()
@@ -100,6 +98,17 @@ def selected(only: list[str], skip: list[str], depth: str) -> list[Check]:
     return [check for check in chosen if depth == FULL or check.depth == QUICK]
 
 
+def collect(limit_s: float) -> dict[str, Any]:
+    """Return the facts that the checks judge: `host` and `environment` (as in the report), `tensorflow`.
+
+    limit_s: the time limit of the whole probe, of which a driver that does not answer takes at most half.
+    """
+    packages = installed.packages()
+    tensorflow = installed.tensorflow(packages)
+    environment = installed.environment(packages, tensorflow)
+    return {"host": host_facts(limit_s / 4), "environment": environment, "tensorflow": tensorflow}
+
+
 def probe(
     checks: list[Check],
     lock: dict[str, str] | None,
@@ -127,10 +136,6 @@ def probe(
         watch = stack.enter_context(Watch()) if last.checks else None
 
         def collected() -> dict[str, Any]:
-            # Imported here, while the worker imports TensorFlow: an archive holds no compiled modules, so
-            # each import takes time.
-            from .collectors import collect
-
             message.update(facts=collect(limit_s), lock=lock, added=added)
             if watch is not None:
                 # No check runs before the worker gets the facts.
@@ -167,6 +172,10 @@ def report(
     logs: dict[str, Any] = {}
     for name, stage in by_name.items():
         logs.update({f"{name}_stderr": stage.log.text, f"{name}_stderr_bytes": stage.log.total})
+    reported = []
+    for check in checks:
+        result, seconds = by_name[check.stage].results[check.id]
+        reported.append({**describe(check), **result.fields(), "duration_s": round(seconds, 3)})
     document = {
         "format": FORMAT,
         "probe": {"version": version()},
@@ -176,7 +185,7 @@ def report(
         "challenge": challenge,
         "host": facts["host"],
         "environment": facts["environment"],
-        "checks": [reported(check, by_name[check.stage]) for check in checks],
+        "checks": reported,
         "logs": {
             **logs,
             "truncated": any(stage.log.dropped for stage in by_name.values()),
@@ -190,12 +199,6 @@ def describe(check: Check) -> dict[str, Any]:
     """Return a check as `--list` shows it, and as every report holds it."""
     fields = ("id", "stage", "title", "required", "depth", "requires", "limit_s")
     return {**{name: getattr(check, name) for name in fields}, "requires": list(check.requires)}
-
-
-def reported(check: Check, stage: Stage) -> dict[str, Any]:
-    """Return a check with its result, as a report holds it."""
-    entry = stage.results[check.id]
-    return {**describe(check), **entry.result.fields(), "duration_s": round(entry.duration_s, 3)}
 
 
 def shareable(value: Any, home: str) -> Any:
@@ -227,7 +230,6 @@ def _print(document: Any) -> int:
 
 
 def terminated(number: int, frame: Any) -> None:
-    """End on a signal with the status that a shell gives it."""
     raise SystemExit(128 + number)
 
 

@@ -8,6 +8,7 @@ told what to do: the import takes seconds, and `collect` finds the facts in the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import json
@@ -51,21 +52,13 @@ class Progress:
     """Write a line for each check that ends. The skipped ones come last, one line for each reason."""
 
     def __init__(self, write: Callable[[str], None]) -> None:
-        self._write = write
+        self.write = write
         self._skipped: dict[str, list[str]] = {}
-
-    def imported(self, duration_s: float) -> None:
-        """Say how long the import of TensorFlow took."""
-        self._write(f"TensorFlow imported in {duration_s:.1f} s")
-
-    def doing(self, check: Check, stated: dict[str, Any]) -> None:
-        """Say what a check is doing that may take long."""
-        self._write(f"{check.id}: {sentence(stated)}")
 
     def ended(self, check: Check, result: Result) -> None:
         """Say how a check ended, or keep that for `finish` if it was skipped."""
         if result.outcome != SKIP:
-            self._write(f"{check.id}: {result.outcome}: {result.sentence}")
+            self.write(f"{check.id}: {result.outcome}: {result.sentence}")
             return
         # Without the check that says more about it.
         stated = {name: value for name, value in (result.statement or {}).items() if name != "check"}
@@ -76,15 +69,7 @@ class Progress:
         """Say which checks were skipped, also if the run was cut short."""
         for reason, checks in self._skipped.items():
             which = f"{checks[0]}: skip" if len(checks) == 1 else f"{len(checks)} checks skipped"
-            self._write(f"{which}: {reason}")
-
-
-@dataclass
-class Entry:
-    """A check's result with the seconds it took."""
-
-    result: Result
-    duration_s: float
+            self.write(f"{which}: {reason}")
 
 
 @dataclass
@@ -92,6 +77,7 @@ class Stage:
     """The checks of one stage, on their way through one worker after another.
 
     message: what a worker is told besides the ids of its checks; None until the facts are known.
+    results: by the checks' ids, each with the seconds that it took.
     process: the worker that runs now. deadline: when its current step must be over (monotonic clock).
     """
 
@@ -102,7 +88,7 @@ class Stage:
     environment: dict[str, str] | None = None
     import_limit_s: float = IMPORT_LIMIT_S
     message: dict[str, Any] | None = None
-    results: dict[str, Entry] = field(default_factory=dict)
+    results: dict[str, tuple[Result, float]] = field(default_factory=dict)
     log: Capture = field(default_factory=lambda: Capture(LOG_BYTES))
     process: subprocess.Popen[bytes] | None = None
     deadline: float = 0.0
@@ -120,7 +106,6 @@ class Stage:
 
     @property
     def remaining(self) -> list[Check]:
-        """Return the checks without a result."""
         return [check for check in self.checks if check.id not in self.results]
 
     @property
@@ -152,17 +137,14 @@ class Stage:
         if self._ready:
             # The facts may have taken longer than a worker is given between two checks.
             self.deadline = time.monotonic() + BETWEEN_LIMIT_S
-        try:
+        # If it has died, that is handled when the other pipe ends.
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.write(text.encode() + b"\n")
             self.process.stdin.close()
-        except BrokenPipeError:
-            # It has died. `_ended` handles that, when the other pipe ends.
-            return
 
     @property
     def pipes(self) -> list[int]:
-        """Return the descriptors to read from."""
-        return [self._events, *([self._errors] if self._errors_open else [])]
+        return [self._events, self._errors] if self._errors_open else [self._events]
 
     def read(self, descriptor: int) -> None:
         """Read from a pipe. The end of the pipe for messages is the end of the worker."""
@@ -181,15 +163,14 @@ class Stage:
         self.deadline = now + BETWEEN_LIMIT_S
         if event == child.IMPORTED:
             self._ready = True
-            self.progress.imported(message["duration_s"])
+            self.progress.write(f"TensorFlow imported in {message['duration_s']:.1f} s")
         elif event == child.IMPORT_FAILED:
             # Running the other checks would only repeat it.
-            missing, fields = message["missing"], {"error": message["error"]}
-            fault = problem("tensorflow_missing" if missing else "tensorflow_import_failed", **fields)
-            self._give_up(
-                Result(FAIL, None, [fault], {"traceback": message["traceback"]}),
-                "tensorflow_not_installed" if missing else "tensorflow_not_importable",
-            )
+            code, reason = "tensorflow_import_failed", "tensorflow_not_importable"
+            if message["missing"]:
+                code, reason = "tensorflow_missing", "tensorflow_not_installed"
+            fault = problem(code, error=message["error"])
+            self._give_up(Result(FAIL, None, [fault], {"traceback": message["traceback"]}), reason)
         elif event == child.BEGIN:
             self._current = next(check for check in self.checks if check.id == message["check"])
             self._began, self.deadline = now, now + self._current.limit_s
@@ -197,7 +178,7 @@ class Stage:
         elif event in (child.DOING, child.SETTLED) and self._current is not None:
             self.deadline = self._began + self._current.limit_s
             if event == child.DOING:
-                self.progress.doing(self._current, message["statement"])
+                self.progress.write(f"{self._current.id}: {sentence(message['statement'])}")
             else:
                 self._settled = message
         elif event == child.END and self._current is not None:
@@ -208,7 +189,7 @@ class Stage:
             self._finished = True
 
     def _record(self, check: Check, result: Result, duration_s: float = 0.0) -> None:
-        self.results[check.id] = Entry(result, duration_s)
+        self.results[check.id] = result, duration_s
         self.progress.ended(check, result)
 
     def _give_up(self, first: Result, reason: str) -> None:
@@ -219,12 +200,11 @@ class Stage:
 
     def _ended(self) -> None:
         """Record what the worker's exit or death means for the check it was running."""
-        status = self._close(BETWEEN_LIMIT_S if self._finished else LAST_WORDS_S)
+        status = self.close(BETWEEN_LIMIT_S if self._finished else LAST_WORDS_S)
         name = signal.Signals(-status).name if status < 0 else None
+        ended = statement("process_exited", status=status, phase=self._phase)
         if name:
             ended = statement("process_killed", signal=name, phase=self._phase)
-        else:
-            ended = statement("process_exited", status=status, phase=self._phase)
         self._blame(CRASH, ended, {"status": status, "signal": name})
 
     def overdue(self, own_limit_s: float | None = None) -> None:
@@ -239,7 +219,7 @@ class Stage:
             late = statement("time_limit_reached", limit_s=own_limit_s, phase=self._phase)
         signal_group(self.process.pid, signal.SIGABRT)
         self._drain(LAST_WORDS_S)
-        self._close(LAST_WORDS_S)
+        self.close(LAST_WORDS_S)
         self._blame(TIMEOUT, late, {"limit_s": limit})
         if own_limit_s is not None:
             for check in self.remaining:
@@ -255,8 +235,16 @@ class Stage:
         evidence["last_lines"] = tail(recent, lines=LAST_LINES).splitlines()
         result = Result(outcome, ended, [], evidence)
         if self._current is not None:
-            if self._settled is not None:
-                result = _limited(self._settled, result)
+            settled = self._settled
+            if settled is not None:
+                # It ended in full float32. A crash there is a limit. A time limit, or a signal that only
+                # other processes send, is none: it says that full float32 was not measured.
+                remark = {**settled["limit"], "severity": LIMIT, "error": result.sentence}
+                if outcome == TIMEOUT or evidence.get("signal") in _FROM_OUTSIDE:
+                    remark = problem("full_float32_not_measured", error=result.sentence)
+                seen = {**settled["evidence"], FULL_FLOAT32: {"error": result.sentence, **evidence}}
+                problems = [*settled["problems"], remark]
+                result = Result(settled["outcome"], settled["statement"], problems, seen)
             self._record(self._current, result, time.monotonic() - self._began)
         elif self._ready:
             self._record(self.remaining[0], result)
@@ -265,7 +253,6 @@ class Stage:
             self._give_up(result, "tensorflow_not_importable")
 
     def _drain(self, limit_s: float) -> None:
-        """Read standard error until it ends or the time is up."""
         deadline = time.monotonic() + limit_s
         with selectors.DefaultSelector() as selector:
             selector.register(self._errors, selectors.EVENT_READ)
@@ -275,45 +262,23 @@ class Stage:
                 if not data:
                     return
 
-    def _close(self, limit_s: float) -> int:
+    def close(self, limit_s: float) -> int:
         """Kill the whole group (a check may have left children) and return the worker's status.
 
         limit_s: seconds for the worker to end by itself before that.
         """
-        assert self.process is not None
-        try:
-            status = self.process.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            status = None
+        assert self.process is not None and self.process.stdin is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(timeout=limit_s)
         signal_group(self.process.pid, signal.SIGKILL)
-        status = self.process.wait() if status is None else status
+        status = self.process.wait()
         self._drain(0.0)
         for descriptor in (self._events, self._errors):
             os.close(descriptor)
-        if self.process.stdin is not None and not self.process.stdin.closed:
+        with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()
         self.process = None
         return status
-
-    def kill(self) -> None:
-        """Kill the worker at once; its checks stay without a result."""
-        if self.process is not None:
-            self._close(0.0)
-
-
-def _limited(settled: dict[str, Any], ended: Result) -> Result:
-    """Return the result that a check had settled before its process ended in full float32.
-
-    A crash there is a limit. A time limit, or a signal that only other processes send, is none: it says that
-    full float32 was not measured.
-    """
-    error = ended.sentence
-    if ended.outcome == TIMEOUT or ended.evidence.get("signal") in _FROM_OUTSIDE:
-        remark = problem("full_float32_not_measured", error=error)
-    else:
-        remark = {**settled["limit"], "severity": LIMIT, "error": error}
-    evidence = {**settled["evidence"], FULL_FLOAT32: {"error": error, **ended.evidence}}
-    return Result(settled["outcome"], settled["statement"], [*settled["problems"], remark], evidence)
 
 
 def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s: float) -> None:
@@ -350,7 +315,8 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
                     stage.start()
     finally:
         for stage in stages:
-            stage.kill()
+            if stage.process is not None:
+                stage.close(0.0)
 
 
 # In the worker.
@@ -359,10 +325,19 @@ def run(stages: Sequence[Stage], collect: Callable[[], dict[str, Any]], limit_s:
 def main(descriptor: int, stage: str, registry: str) -> None:
     """Run the checks of a stage and exit. registry: the module that holds `CHECKS`."""
     child.prepare(descriptor)
-    module = _import_tensorflow(descriptor) if stage == TENSORFLOW else None
+    tell = functools.partial(child.send, descriptor)
+    module, start = None, time.monotonic()
+    if stage == TENSORFLOW:
+        try:
+            module = child.load_tensorflow()
+        except BaseException as error:  # an import may raise anything, SystemExit included
+            missing = isinstance(error, ModuleNotFoundError) and error.name == "tensorflow"
+            lines, told = traceback.format_exc().splitlines()[-30:], tail(f"{type(error).__name__}: {error}")
+            tell(child.IMPORT_FAILED, missing=missing, error=told, traceback=lines)
+            os._exit(0)
+        tell(child.IMPORTED, duration_s=time.monotonic() - start)
     message = json.loads(sys.stdin.readline())
     checks = {check.id: check for check in importlib.import_module(registry).CHECKS}
-    tell = functools.partial(child.send, descriptor)
     context = Context(message["facts"], message["lock"], module, tuple(message["added"]), tell)
     for identifier in message["checks"]:
         tell(child.BEGIN, check=identifier)
@@ -389,20 +364,3 @@ def answer(check: Check, context: Context) -> Result:
         if child.from_tensorflow(error, tensorflow):
             return Result(FAIL, None, [problem("tensorflow_raised", **fields)], evidence)
         return Result(ERROR, statement("check_raised", **fields), [], evidence)
-
-
-def _import_tensorflow(descriptor: int) -> Any:
-    start = time.monotonic()
-    try:
-        module = child.load_tensorflow()
-    except BaseException as error:  # an import may raise anything, SystemExit included
-        child.send(
-            descriptor,
-            child.IMPORT_FAILED,
-            missing=isinstance(error, ModuleNotFoundError) and error.name == "tensorflow",
-            error=tail(f"{type(error).__name__}: {error}"),
-            traceback=traceback.format_exc().splitlines()[-30:],
-        )
-        os._exit(0)
-    child.send(descriptor, child.IMPORTED, duration_s=time.monotonic() - start)
-    return module

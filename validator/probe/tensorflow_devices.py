@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import hashlib
 import importlib
 import os
@@ -13,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Callable
 
 from ..problems import statement
@@ -50,17 +50,6 @@ def allocated(tf: Any, reset: bool = False) -> dict[str, int] | None:
         return None
 
 
-@contextlib.contextmanager
-def full_float32(tf: Any) -> Iterator[None]:
-    """Turn TensorFloat-32 off, which nothing that a verdict requires may do: users compute with it."""
-    before = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)
-    try:
-        yield
-    finally:
-        tf.config.experimental.enable_tensor_float_32_execution(before)
-
-
 def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict[str, Any]], Any]:
     """Return each executed `op` with its `device` (`GPU:0`) and `count`, and what the call returned.
 
@@ -82,26 +71,25 @@ def operations(call: Callable[[], Any], nested: bool = False) -> tuple[list[dict
         for function in graphs.pre_optimization_graph.library.function
     }
     counts: Counter[tuple[str, str]] = Counter()
+
+    def count(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> None:
+        for node in nodes:
+            # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
+            own = node.device.rpartition("device:")[2] or device
+            counts[node.op, own] += 1
+            for value in node.attr.values():
+                for called in (value.func, *value.list.func):
+                    # Graph optimization appends that to the name of a function that it adapts to its call.
+                    name = called.name.partition("_specialized_for_")[0]
+                    if name in bodies:
+                        # Visit each function once, because it may call itself.
+                        rest = {other: body for other, body in bodies.items() if other != name}
+                        count(bodies[name], rest, own)
+
     for graph in metadata.partition_graphs:
-        counts.update(_nodes(graph.node, bodies, ""))
-    found = [{"op": op, "device": device, "count": count} for (op, device), count in sorted(counts.items())]
+        count(graph.node, bodies, "")
+    found = [{"op": op, "device": device, "count": number} for (op, device), number in sorted(counts.items())]
     return found, returned
-
-
-def _nodes(nodes: Iterable[Any], bodies: dict[str, Any], device: str) -> Iterator[tuple[str, str]]:
-    """Yield operation and device of each node and of the functions it calls, which run where it does."""
-    for node in nodes:
-        # `GPU:0` of `/job:localhost/replica:0/task:0/device:GPU:0`.
-        own = node.device.rpartition("device:")[2] or device
-        yield node.op, own
-        for value in node.attr.values():
-            for called in (value.func, *value.list.func):
-                # Graph optimization appends that to the name of a function that it adapts to its call.
-                name = called.name.partition("_specialized_for_")[0]
-                if name in bodies:
-                    # Visit each function once, because it may call itself.
-                    rest = {other: body for other, body in bodies.items() if other != name}
-                    yield from _nodes(bodies[name], rest, own)
 
 
 # TensorFlow's profiler, which shows the kernels that a GPU ran, writes an `XSpace` message (openxla/xla,
@@ -129,28 +117,22 @@ class Event:
 
     @property
     def is_kernel(self) -> bool:
-        """Return whether this is a kernel on a GPU and not a copy."""
         on_gpu = self.plane.startswith("/device:GPU:") and _STREAM.match(self.line)
         return bool(on_gpu and not _COPY.match(self.name))
 
 
 def record(tf: Any, work: Callable[[], object]) -> list[Event]:
     """Return what the profiler sees while `work` runs. The profiler can only write files."""
+    profiler = tf.profiler.experimental
     with dump() as directory:
         # Only the devices: events of the host are not needed, and would be most of the file.
-        options = tf.profiler.experimental.ProfilerOptions(
-            host_tracer_level=0, python_tracer_level=0, device_tracer_level=1
-        )
-        tf.profiler.experimental.start(directory, options=options)
+        levels = {"host_tracer_level": 0, "python_tracer_level": 0, "device_tracer_level": 1}
+        profiler.start(directory, options=profiler.ProfilerOptions(**levels))
         try:
             work()
         finally:
-            tf.profiler.experimental.stop()
-        found: list[Event] = []
-        for path in glob.glob(os.path.join(directory, "**", "*.xplane.pb"), recursive=True):
-            with open(path, "rb") as file:
-                found += events(file.read())
-        return found
+            profiler.stop()
+        return [event for path in Path(directory).rglob("*.xplane.pb") for event in events(path.read_bytes())]
 
 
 def kernels(tf: Any, work: Callable[[], object]) -> tuple[list[Event], dict[str, Any] | None]:
@@ -164,6 +146,10 @@ def kernels(tf: Any, work: Callable[[], object]) -> tuple[list[Event], dict[str,
 
 def events(space: bytes) -> list[Event]:
     """Return every event of a serialized XSpace. Raises ValueError for other data."""
+
+    def text(parts: dict[int, list[bytes]], number: int) -> str:
+        return parts.get(number, [b""])[0].decode(errors="replace")
+
     found = []
     for plane in _fields(space)[1].get(_PLANES, []):
         _, parts = _fields(plane)
@@ -171,18 +157,14 @@ def events(space: bytes) -> list[Event]:
         for entry in parts.get(_METADATA, []):
             # An entry of the map from an event's id to its metadata.
             key, value = _fields(entry)
-            names[key.get(_KEY, 0)] = _text(_fields(value.get(_VALUE, [b""])[0])[1], _NAME)
+            names[key.get(_KEY, 0)] = text(_fields(value.get(_VALUE, [b""])[0])[1], _NAME)
         for line in parts.get(_LINES, []):
             _, of_line = _fields(line)
             for event in of_line.get(_EVENTS, []):
                 numbers, _ = _fields(event)
                 name, seconds = names.get(numbers.get(_EVENT_ID, 0), ""), numbers.get(_DURATION, 0) / 1e12
-                found.append(Event(_text(parts, _PLANE_NAME), _text(of_line, _LINE_NAME), name, seconds))
+                found.append(Event(text(parts, _PLANE_NAME), text(of_line, _LINE_NAME), name, seconds))
     return found
-
-
-def _text(parts: dict[int, list[bytes]], number: int) -> str:
-    return parts.get(number, [b""])[0].decode(errors="replace")
 
 
 def _fields(message: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
@@ -301,11 +283,10 @@ def flags(directory: str) -> str:
 def modules(directory: str) -> list[dict[str, Any]]:
     """Return the dumped modules: each with `module`, `device_type`, `instructions`, `fusions`."""
     found = []
-    for name in sorted(os.listdir(directory)):
-        match = _OPTIMIZED.fullmatch(name)
+    for path in sorted(Path(directory).iterdir()):
+        match = _OPTIMIZED.fullmatch(path.name)
         if match is not None:
-            with open(os.path.join(directory, name), encoding="utf-8", errors="replace") as file:
-                seen = proof(file.read())
+            seen = proof(path.read_text(encoding="utf-8", errors="replace"))
             kept = {key: seen[key] for key in ("module", "instructions", "fusions")}
             found.append({**kept, "device_type": match[1].upper()})
     return found

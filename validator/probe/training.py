@@ -21,9 +21,9 @@ from typing import Any, Callable
 
 from ..problems import FAULT, clause, problem
 from ..version_numbers import leading_numbers
-from . import child
+from . import child, tensorflow_devices
 from .check import ERROR, PASS, Context, Result
-from .tensorflow_devices import full_float32, gpus, telling_line
+from .tensorflow_devices import gpus, telling_line
 
 CLASSES = 10
 BATCH = 32
@@ -153,33 +153,6 @@ def gradients_differ(reference: str, found: dict[str, Any], mode: str | None = N
     return losses_differ(reference, found, mode, "step_gradients_differ")
 
 
-# A smaller model, with weights that several replicas share.
-
-
-def two_layers(tf: Any, inputs: Any, labels: Any, weights: Any, examples: int) -> tuple[Any, Any]:
-    """Return the loss of two dense layers, as its share of a batch of `examples`, and its gradients."""
-    with tf.GradientTape() as tape:
-        tape.watch(weights)
-        logits = tf.linalg.matmul(tf.nn.relu(tf.linalg.matmul(inputs, weights[0])), weights[1])
-        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-        loss = tf.reduce_sum(losses) / examples
-    return loss, tape.gradient(loss, weights)
-
-
-def shared_weights(tf: Any, strategy: Any, starts: Sequence[Any]) -> list[Any]:
-    """Return variables on all replicas, to which updates add up."""
-    with strategy.scope():
-        return [tf.Variable(start, aggregation=tf.VariableAggregation.SUM) for start in starts]
-
-
-def shares(strategy: Any, whole: Any, examples: int) -> Any:
-    """Return the parts of a batch of `examples` for the replicas."""
-    share = examples // strategy.num_replicas_in_sync
-    return strategy.experimental_distribute_values_from_function(
-        lambda replica: whole[replica.replica_id_in_sync_group * share :][:share]
-    )
-
-
 # The same classifier as a user of Keras would write it, for Keras 2, Keras 3 and tf_keras.
 
 #: High enough that five steps show in the loss, low enough that the largest model stays stable.
@@ -216,7 +189,6 @@ def classifier(tf: Any, image: int = 16, width: int = 8) -> Any:
 
 
 def compile_model(tf: Any, model: Any, loss: Any | None = None, **settings: Any) -> Any:
-    """Compile the model for gradient descent on the cross entropy; `settings` go to `Model.compile`."""
     keras = tf.keras
     model.compile(
         optimizer=keras.optimizers.SGD(KERAS_LEARNING_RATE),
@@ -303,6 +275,12 @@ def precision(tf: Any) -> str:
     return TF32 if tf.config.experimental.tensor_float_32_execution_enabled() else FULL_FLOAT32
 
 
+def allowed(tf: Any, roundings: int, length: int) -> dict[str, Any]:
+    """Return the present `precision` and its `tolerance`, as evidence holds them."""
+    found = precision(tf)
+    return {"precision": found, "tolerance": tolerance(found, roundings, length)}
+
+
 def also_in_float32(context: Context, code: str, result: Result, again: Callable[[], Result]) -> Result:
     """Return the result of a check, with what fails only in full float32 as a limit.
 
@@ -317,41 +295,40 @@ def also_in_float32(context: Context, code: str, result: Result, again: Callable
         return result
     gpu = str(tf.config.experimental.get_device_details(gpus(tf)[0]).get("device_name"))
     context.tell(child.SETTLED, **result.fields(), limit={"code": code, "gpu": gpu})
-    error, out_of_memory = None, False
+    error: str | None = None
+    remarks: list[dict[str, Any]] = []
     evidence: dict[str, Any] = {}
-    with full_float32(tf):
-        try:
-            found = again()
-        except Exception as raised:
-            if not child.from_tensorflow(raised, tf):
-                raise
-            error = f"{type(raised).__name__}: {telling_line(raised)}"
-            out_of_memory = type(raised).__name__ == "ResourceExhaustedError"
-        else:
-            if found.outcome == ERROR:
-                return found
-            evidence = found.evidence
-            faults = [entry for entry in found.problems if entry["severity"] == FAULT]
-            if faults:
-                error = str(faults[0].get("error") or clause(faults[0]))
-            elif found.outcome != PASS:
-                error = found.sentence
-    problems = list(result.problems)
-    if out_of_memory:
-        # A GPU without enough memory for both runs says nothing about full float32.
-        problems.append(problem("full_float32_not_measured", error=error))
-    elif error is not None:
-        problems.append(problem(code, gpu=gpu, error=error))
+    before = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        found = again()
+    except Exception as raised:
+        if not child.from_tensorflow(raised, tf):
+            raise
+        error = f"{type(raised).__name__}: {telling_line(raised)}"
+        if type(raised).__name__ == "ResourceExhaustedError":
+            # A GPU without enough memory for both runs says nothing about full float32.
+            remarks = [problem("full_float32_not_measured", error=error)]
+    else:
+        if found.outcome == ERROR:
+            return found
+        evidence = found.evidence
+        faults = [entry for entry in found.problems if entry["severity"] == FAULT]
+        if faults:
+            error = str(faults[0].get("error") or clause(faults[0]))
+        elif found.outcome != PASS:
+            error = found.sentence
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(before)
+    if error is not None and not remarks:
+        remarks = [problem(code, gpu=gpu, error=error)]
     evidence = {**result.evidence, FULL_FLOAT32: {"error": error, **evidence}}
-    return Result(result.outcome, result.statement, problems, evidence)
+    return Result(result.outcome, result.statement, [*result.problems, *remarks], evidence)
 
 
 def half_types(tf: Any) -> tuple[str, ...]:
-    """Return the half-precision types of the first GPU; both where there is no GPU, since a CPU has both.
-
-    GPUs of compute capability 8.0 and later have bfloat16 (CUDA C++ Programming Guide, "Compute
-    Capabilities").
-    """
+    """Return the half-precision types of the first GPU; both where there is no GPU, since a CPU has both."""
+    # GPUs have bfloat16 from compute capability 8.0 on (CUDA C++ Programming Guide, "Compute Capabilities").
     return ("float16",) if (capability(tf) or (8, 0)) < (8, 0) else ("float16", "bfloat16")
 
 
@@ -367,17 +344,27 @@ def compare(tf: Any, name: str, found: Any, expected: Any) -> dict[str, Any]:
         difference = float(tf.reduce_max(tf.abs(left - right)))
         finite = bool(tf.reduce_all(tf.math.is_finite(left)))
     # A reference of zeros would let everything pass.
-    return {
-        "name": name,
-        "device": found.device,
-        "difference": difference / scale if scale > 0 else math.inf,
-        "finite": finite,
-    }
+    share = difference / scale if scale > 0 else math.inf
+    return {"name": name, "device": found.device, "difference": share, "finite": finite}
 
 
 def compare_all(tf: Any, found: Results, expected: Results) -> list[dict[str, Any]]:
-    """Compare each result of `expected` with the one of that name in `found`."""
     return [compare(tf, name, found[name], expected[name]) for name in expected]
+
+
+def tried(tf: Any, step: Any, given: Sequence[Any], expected: Results, compiled: bool) -> dict[str, Any]:
+    """Return the compared `results` of a step, or its `error`; if it is compiled, also `hlo`, `compile_s`."""
+    seen: dict[str, Any] = {"error": None, "hlo": None, "results": []}
+    start = time.perf_counter()
+    try:
+        if compiled:
+            results, seen["compile_s"], seen["hlo"] = tensorflow_devices.compiled(step, *given)
+        else:
+            results, _ = tensorflow_devices.timed(step, *given)
+    except tf.errors.OpError as error:
+        took = {"compile_s": time.perf_counter() - start} if compiled else {}
+        return {**seen, **took, "error": tensorflow_devices.refusal(error)}
+    return {**seen, "results": compare_all(tf, results, expected)}
 
 
 def computed_elsewhere(results: Sequence[dict[str, Any]], wanted: str) -> list[dict[str, Any]]:

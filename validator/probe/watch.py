@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import child
-from .child import die_with_parent, interpreter
-from .collectors.host import is_split, open_nvml, text
+from .child import interpreter
+from .host import is_split, open_nvml, text
 
 _BEGUN, _ENDED = "watch_begun", "watch_ended"
 #: Seconds between two readings, for NVML to answer, and for the watch to end.
@@ -34,7 +34,6 @@ class Watch:
     """The process that watches, as a context manager."""
 
     def __init__(self) -> None:
-        """Start it."""
         command = interpreter("watch", os.getpid())
         self._lines = child.Lines()
         self._messages: list[dict[str, Any]] = []
@@ -55,7 +54,7 @@ class Watch:
         self._await(_BEGUN, BEGIN_LIMIT_S)
 
     def end(self) -> dict[str, Any]:
-        """End the watch and return what was seen, as the check `gpu_health` takes it.
+        """End the watch and return what was seen.
 
         The fields: `begun` and `ended`, whether the watch lasted; `error`, NVML's; `xid_sources`; and `gpus`.
         """
@@ -83,8 +82,7 @@ class Watch:
 
 def main(descriptor: int, root: int) -> None:
     """Watch until standard input ends. root: the probe's process, whose children don't count as others."""
-    os.set_inheritable(descriptor, False)
-    die_with_parent()
+    child.prepare(descriptor)
     health = Health(root)
     before = health.snapshot()
     child.send(descriptor, _BEGUN, begun=True, error=health.error, xid_sources=health.xid_sources)
@@ -97,19 +95,10 @@ def main(descriptor: int, root: int) -> None:
     while any(state["processes"] for state in after) and time.monotonic() < deadline:
         time.sleep(INTERVAL_S)
         after = health.snapshot()
-    gpus = [
-        {
-            "uuid": gpu.uuid,
-            "mig": gpu.mig,
-            "before": first,
-            "after": last,
-            "readings": gpu.readings,
-            "reasons": gpu.reasons,
-            "xids": gpu.xids,
-            "others_during": len(gpu.others),
-        }
-        for gpu, first, last in zip(health.gpus, before, after)
-    ]
+    gpus = []
+    for gpu, first, last in zip(health.gpus, before, after):
+        seen = {name: getattr(gpu, name) for name in ("uuid", "mig", "readings", "reasons", "xids")}
+        gpus.append({**seen, "before": first, "after": last, "others_during": len(gpu.others)})
     child.send(descriptor, _ENDED, ended=True, gpus=gpus)
     os._exit(0)
 
@@ -132,14 +121,12 @@ _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _XID_LINE = re.compile(rb"NVRM: Xid \(PCI:([0-9a-fA-F]+):([0-9a-fA-F]+):([0-9a-fA-F]+)[^)]*\): (\d+)")
 
 
+_INSTANCE = [("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
+
+
 class _EventData(ctypes.Structure):
-    _fields_ = [
-        ("device", ctypes.c_void_p),
-        ("type", ctypes.c_ulonglong),
-        ("data", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    ]
+    _fields_ = [("device", ctypes.c_void_p), ("type", ctypes.c_ulonglong), ("data", ctypes.c_ulonglong)]
+    _fields_ += _INSTANCE
 
 
 class _Process(ctypes.Structure):
@@ -147,7 +134,7 @@ class _Process(ctypes.Structure):
 
 
 class _ProcessInInstance(ctypes.Structure):
-    _fields_ = [*_Process._fields_, ("gpu_instance", ctypes.c_uint), ("compute_instance", ctypes.c_uint)]
+    _fields_ = [*_Process._fields_, *_INSTANCE]
 
 
 class _Pci(ctypes.Structure):
@@ -222,10 +209,6 @@ class Health:
         return [name for name, heard in sources.items() if heard]
 
     def snapshot(self) -> list[dict[str, Any]]:
-        """Return, for each GPU, the state that is compared before and after the run.
-
-        clocks: whether they can be read.
-        """
         return [self._state(gpu) for gpu in self.gpus]
 
     def read(self) -> None:
@@ -251,8 +234,7 @@ class Health:
                     gpu.xids.append(int(data.data))
         for address, code in logged(self._log):
             for gpu in self.gpus:
-                # The same message may come from both sources, so only the codes matter, not how often they
-                # were seen.
+                # The same message may come from both sources: only the codes matter, not how often they came.
                 if gpu.address == address and code not in gpu.xids:
                     gpu.xids.append(code)
 
@@ -262,9 +244,8 @@ class Health:
 
     def _state(self, gpu: Gpu) -> dict[str, Any]:
         errors, numbers = ctypes.c_ulonglong(), [ctypes.c_uint() for _ in range(4)]
-        ecc = self._call(
-            "nvmlDeviceGetTotalEccErrors", gpu.handle, _UNCORRECTED, _VOLATILE, ctypes.byref(errors)
-        )
+        counted = (_UNCORRECTED, _VOLATILE, ctypes.byref(errors))
+        ecc = self._call("nvmlDeviceGetTotalEccErrors", gpu.handle, *counted)
         rows = self._call("nvmlDeviceGetRemappedRows", gpu.handle, *map(ctypes.byref, numbers))
         _, _, pending, failed = (number.value for number in numbers)
         retired = ctypes.c_uint()
@@ -287,7 +268,6 @@ class Health:
         return None
 
     def _processes(self, gpu: Gpu) -> list[int] | None:
-        """Return the ids of the processes that compute on the GPU, or None."""
         for suffix, kind in (("_v3", _ProcessInInstance), ("_v2", _ProcessInInstance), ("", _Process)):
             count, found = ctypes.c_uint(_PROCESSES), (kind * _PROCESSES)()
             name = f"nvmlDeviceGetComputeRunningProcesses{suffix}"

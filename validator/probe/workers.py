@@ -118,11 +118,11 @@ class Group:
 
     def __init__(self, chosen: Settings, hello: Mapping[str, Any]) -> None:
         self.settings = chosen
-        self.peers = [
-            Peer(rank, address) for rank, address in enumerate(chosen.addresses) if rank != chosen.rank
-        ]
+        ranked = enumerate(chosen.addresses)
+        self.peers = [Peer(rank, address) for rank, address in ranked if rank != chosen.rank]
         self.same_rank: list[str] = []
-        self._state: dict[str, Any] = {"event": "stage"}
+        #: What this worker said last about itself.
+        self.state: dict[str, Any] = {"event": "stage"}
         self._hello = {"event": "hello", "rank": chosen.rank, **hello}
         self._incoming: list[_Incoming] = []
         self._told = 0.0
@@ -140,11 +140,6 @@ class Group:
         outgoing = [peer.to for peer in self.peers if peer.to is not None]
         for connection in (self._listener, *(entry.connection for entry in self._incoming), *outgoing):
             connection.close()
-
-    @property
-    def stage(self) -> str | None:
-        """Return how far this worker said that it is."""
-        return self._state.get("stage")
 
     def join(self) -> bool:
         """Wait until every worker can reach every other, then free the port. Return False if that fails."""
@@ -183,10 +178,10 @@ class Group:
 
     def tell(self, **said: Any) -> None:
         """Say how far this worker is: to all others, now and again with each beat."""
-        self._state.update(said)
+        self.state.update(said)
         self._told = time.monotonic()
         for peer in self.peers:
-            self._send(peer, self._state)
+            self._send(peer, self.state)
 
     def _send(self, peer: Peer, message: Mapping[str, Any]) -> None:
         if peer.to is not None:
@@ -256,8 +251,8 @@ class Group:
             named: dict[str, Any] = {"rank": peer.rank, "address": peer.address}
             error = tail(str(peer.error.strerror or peer.error)) if peer.error else ""
             if peer.to is not None:
-                named["own"] = chosen.addresses[chosen.rank]
-                found.append(problem("worker_does_not_connect", **named, wait_s=chosen.wait_s))
+                named.update(own=chosen.addresses[chosen.rank], wait_s=chosen.wait_s)
+                found.append(problem("worker_does_not_connect", **named))
             elif isinstance(peer.error, socket.gaierror):
                 found.append(problem("worker_name_unknown", **named, error=error))
             elif peer.hello is not None:
@@ -269,8 +264,7 @@ class Group:
 
 def _plain(address: str) -> str:
     """Return an IPv4 address as such, also if a socket for both families has written it as IPv6."""
-    prefix = "::ffff:"
-    return address[len(prefix) :] if address.startswith(prefix) else address
+    return address.removeprefix("::ffff:")
 
 
 #: `Bootstrap : Using eth0:10.0.0.5<0>`; older releases number the interfaces: `[0]eth0:10.0.0.5<0>`
@@ -283,7 +277,6 @@ _SIOCGIFADDR = 0x8915
 
 
 def nccl(log: str) -> dict[str, str] | None:
-    """Return `interface` and `address` over which NCCL connects, from its log at the level INFO."""
     found = _CHOSEN.search(log)
     return found.groupdict() if found else None
 

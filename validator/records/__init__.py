@@ -1,1 +1,1 @@
-"""The append-only store of measurements, and comparisons of its records."""
+"""The append-only store of measurements, and what became of cells."""

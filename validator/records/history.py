@@ -1,7 +1,7 @@
-"""The history of cells: their newest record at a time, the differences, and when a cell became worse.
+"""The history of cells: their newest record at a time, when a cell became worse, and what changed with it.
 
-Pure functions over entries, which are records without their reports. An imported report is never `certified`
-and is not about an image, so it counts only in a cell that has no other record.
+Pure functions over records, and over entries, which are records without their reports. An imported report is
+never `certified` and is not about an image, so it counts only in a cell that has no other record.
 
 The newest record of a cell decides what is shown and certified. So a record whose finish time can't be read,
 or lies in the future, is refused on import; if a store already has one, it is shown, but belongs to no
@@ -11,13 +11,15 @@ history.
 from __future__ import annotations
 
 import base64
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, TypeVar
+from typing import Annotated, Any, Generic, TypedDict, TypeVar
 
 from ..model import codec
-from ..model.codec import NEVER, TOLERANCE, DocumentError, format_timestamp, parse_timestamp
+from ..model.codec import NEVER, TOLERANCE, DocumentError, encode, format_timestamp, parse_timestamp
 from ..model.measurement import MeasurementError, measurement_of
 from ..model.record import Record, Verdict
 
@@ -196,3 +198,211 @@ def regressions(
 
 def _best(history: History) -> Verdict:
     return max((entry.verdict for entry in history), key=goodness)
+
+
+# Find what else changed between two records of a cell, as the possible causes of another verdict.
+#
+# Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.
+
+#: Facts of the host, as its probe names them (docs/reference/report.md).
+_HOST = ("driver", "driver_cuda", "kernel_driver", "kernel", "os", "glibc", "container")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that differs."""
+
+    kind: Annotated[str, "What differs: see below."]
+    name: Annotated[str | None, "The package, version or variable; null where there is only one of the kind."]
+    before: Annotated[str | None, "Null for something that was not there."]
+    after: Annotated[str | None, "Null for something that is not there any more."]
+
+
+@dataclass(frozen=True)
+class CheckChange:
+    """A check whose outcome differs."""
+
+    id: Annotated[str, "Which check it is."]
+    before: Annotated[str | None, "The outcome; null if it did not run."]
+    after: Annotated[str | None, "The outcome; null if it did not run."]
+    summary: Annotated[str | None, "One sentence, from the newer record."]
+
+
+def changes(before: Record | None, after: Record | None) -> tuple[Change, ...]:
+    """Return what changed: first in the environment and the host, then in what measured them."""
+    if before is None or after is None:
+        return ()
+    old, new = before.environment, after.environment
+    return (
+        *_one("lock", before.lock_digest, after.lock_digest),
+        *_each("package", old.packages, new.packages),
+        *_each("version", before.versions, after.versions),
+        *_one("base", before.base, after.base),
+        *(
+            Change(change.name or "", None, change.before, change.after)
+            for change in _each("host", _host(before), _host(after))
+        ),
+        *_each("variable", old.variables, new.variables),
+        *_one("engine", before.engine, after.engine),
+        *_one("probe", before.probe_version, after.probe_version),
+        *_one("image", before.image_digest, after.image_digest),
+    )
+
+
+def changed_checks(before: Record | None, after: Record | None) -> tuple[CheckChange, ...]:
+    """Return the checks whose outcome differs, in the newer record's order."""
+    if before is None or after is None:
+        return ()
+    old = {check.id: check for check in before.results}
+    new = {check.id: check for check in after.results}
+    names = (*new, *(name for name in old if name not in new))
+    found = []
+    for name in names:
+        was = old[name].outcome.value if name in old else None
+        now = new[name].outcome.value if name in new else None
+        if was != now:
+            found.append(CheckChange(name, was, now, new[name].sentence if name in new else None))
+    return tuple(found)
+
+
+def _one(kind: str, before: str | None, after: str | None) -> list[Change]:
+    if before is None or after is None or before == after:
+        return []
+    return [Change(kind, None, before, after)]
+
+
+def _each(kind: str, before: Mapping[str, str | None], after: Mapping[str, str | None]) -> list[Change]:
+    """Compare name by name. An empty mapping means that its side knows nothing."""
+    if not before or not after:
+        return []
+    names = [*before, *(name for name in after if name not in before)]
+    pairs = [(name, before.get(name), after.get(name)) for name in names]
+    return [Change(kind, name, old, new) for name, old, new in pairs if old != new]
+
+
+def _host(record: Record) -> dict[str, str | None]:
+    if not record.host:
+        return {}
+    facts = record.facts
+    models = Counter(f"{gpu.name} ({gpu.compute_capability})" for gpu in facts.gpus)
+    uuids = "\n".join(sorted(gpu.uuid for gpu in facts.gpus if gpu.uuid))
+    return {
+        **{name: getattr(facts, name) for name in _HOST},
+        # `2 NVIDIA H100 80GB HBM3 (9.0)`.
+        "gpu": ", ".join(f"{count} {model}" for model, count in sorted(models.items())) or None,
+        # UUIDs identify a person's hardware and must not be shown.
+        "machine": hashlib.sha256(uuids.encode(errors="replace")).hexdigest()[:12] if uuids else None,
+        "cpu": facts.cpu.model if facts.cpu else None,
+    }
+
+
+# As JSON (docs/reference/json.md).
+
+
+class CellFields(TypedDict):
+    """The names of a cell."""
+
+    cell: Annotated[str, "The image spec and the host class, joined."]
+    image: Annotated[str, "The identifier of the image spec."]
+    host_class: Annotated[str, "The host class."]
+
+
+class RecordInShort(TypedDict):
+    """A summary of a record."""
+
+    record: Annotated[str, "Its id."]
+    verdict: Annotated[str, "Its verdict."]
+    reason: Annotated[str, "One sentence that explains the verdict."]
+    engine: Annotated[str, "What ran the image."]
+    image_digest: Annotated[str | None, "As in the record."]
+    lock_digest: Annotated[str | None, "As in the record."]
+    probe_version: Annotated[str | None, "As in the record."]
+    finished: Annotated[str, "UTC, ISO 8601."]
+
+
+_Changes = Annotated[
+    list[dict[str, Any]],
+    "What else changed between the two; empty if one of them is null. The fields of each are below.",
+]
+_Checks = Annotated[
+    list[dict[str, Any]],
+    "The checks whose outcomes differ; empty if one of the two is null. The fields of each are below.",
+]
+
+
+class DifferenceDocument(CellFields):
+    """An entry of `records compare --json`."""
+
+    kind: Annotated[str, "`worse`, `better`, `appeared` (A has no record of it) or `vanished` (B has none)."]
+    before: Annotated[RecordInShort | None, "The newest record in A, or null."]
+    after: Annotated[RecordInShort | None, "The newest record in B, or null."]
+    changes: _Changes
+    checks: _Checks
+
+
+class DeclineDocument(CellFields):
+    """An entry of `records bisect --json` and `records regressions --json`, without its causes."""
+
+    newest: Annotated[RecordInShort, "Its newest record."]
+    last_good: Annotated[
+        RecordInShort | None,
+        "The newest record that is as good as the cell ever was (for `regressions`: as it was at that"
+        " time or since); null if it was never good.",
+    ]
+    first_bad: Annotated[
+        RecordInShort | None,
+        "The first record after it that is `failed` or `broken`; if there is none, the first one after"
+        " it, which is `unproven`. Null if nothing is worse.",
+    ]
+    between: Annotated[
+        int,
+        "How many records lie between the two; they are `unproven`, so neither good nor bad.",
+    ]
+    changes: _Changes
+    checks: _Checks
+
+
+def difference_document(difference: Difference[Record]) -> DifferenceDocument:
+    """Return an entry of `records compare --json`."""
+    return {
+        **_cell(difference.either),
+        "kind": difference.kind,
+        "before": _in_short(difference.before),
+        "after": _in_short(difference.after),
+        "changes": encode(changes(difference.before, difference.after)),
+        "checks": encode(changed_checks(difference.before, difference.after)),
+    }
+
+
+def decline_document(decline: Decline[Record]) -> DeclineDocument:
+    """Return an entry of `records bisect --json` and `records regressions --json`, without its causes."""
+    newest = _in_short(decline.newest)
+    assert newest is not None
+    return {
+        **_cell(decline.newest),
+        "newest": newest,
+        "last_good": _in_short(decline.last_good),
+        "first_bad": _in_short(decline.first_bad),
+        "between": decline.between,
+        "changes": encode(changes(decline.last_good, decline.first_bad)),
+        "checks": encode(changed_checks(decline.last_good, decline.first_bad)),
+    }
+
+
+def _cell(record: Record) -> CellFields:
+    return {"cell": record.cell, "image": record.image, "host_class": record.host_class}
+
+
+def _in_short(record: Record | None) -> RecordInShort | None:
+    if record is None:
+        return None
+    return {
+        "record": record.id,
+        "verdict": record.verdict.value,
+        "reason": record.reason,
+        "engine": record.engine,
+        "image_digest": record.image_digest,
+        "lock_digest": record.lock_digest,
+        "probe_version": record.probe_version,
+        "finished": record.finished,
+    }

@@ -7,12 +7,15 @@ connection leaves all of them or none.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -21,11 +24,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
 from ..errors import InputError, MissingError
-from ..model.codec import now_utc
+from ..model.codec import now_utc, parse_time
 from ..model.record import Record, RecordError, Verdict, read_record
 from ..model.verdict import as_judged
+from ..system.files import open_file
 from .connect import damaged, database, explain, passes
-from .history import Entry, credible_time, finish_time, newest_by_cell
+from .history import Decline, Difference, Entry, credible_time, finish_time, newest_by_cell
 
 #: Relative to the directory that holds the matrix.
 DEFAULT_PATH = Path(".validator") / "records.db"
@@ -345,3 +349,102 @@ def _searchable(text: str) -> str:
     if any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text):
         text = json.dumps(text)[1:-1]
     return text[:_SEARCHED]
+
+
+# Read what a person compares: stores, files and earlier states of a store.
+
+_SQLITE = b"SQLite format 3\0"
+
+
+#: Returns the records with these ids, by id.
+Fetch = Callable[[Iterable[str]], dict[str, Record]]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The newest record of every cell as of some time. fetch: returns these records."""
+
+    newest: dict[str, Entry]
+    fetch: Fetch
+
+
+def open_snapshot(
+    text: str, store_url: str, now: datetime, stack: contextlib.ExitStack, believe: Callable[[Record], Record]
+) -> Snapshot:
+    """Open what a person named: a store, a file or directory of JSON Lines, or a time.
+
+    store_url: the store whose earlier state a time stands for. stack: closes what is opened here. believe:
+    returns a record of a file as it counts here. Raises InputError for anything else.
+    """
+    path = Path(text)
+    # A URL may have a password in it, so it is never opened as a file.
+    is_store = "://" in text
+    if not is_store:
+        with contextlib.suppress(OSError), open_file(path, sys.maxsize) as stream:
+            is_store = stream.read(len(_SQLITE)) == _SQLITE
+    if is_store:
+        store = stack.enter_context(Store(text, read_only=True))
+        return Snapshot(store.newest(now), store.fetch)
+    if path.exists():
+        from . import record_files
+
+        limits = record_files.Limits()
+        files = (
+            record
+            for file in record_files.files_of(path)
+            for record in record_files.read_file(file, limits=limits)
+        )
+        read = {record.id: record for record in map(believe, _newest(files, now))}
+        newest = newest_by_cell(map(Entry.of, read.values()), now)
+        return Snapshot(newest, lambda identifiers: {each: read[each] for each in identifiers})
+    try:
+        at = parse_time(text, now)
+    except InputError:
+        raise InputError(
+            f"{text}: not a file, a store's URL or a time",
+            hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
+        ) from None
+    store = stack.enter_context(Store(store_url, read_only=True))
+    return Snapshot(store.newest(now, at), store.fetch)
+
+
+def _newest(records: Iterable[Record], now: datetime) -> list[Record]:
+    """Return the newest record of each cell with a key and without one, so that only those are in memory."""
+    newest: dict[tuple[str, bool], tuple[datetime, str, Record]] = {}
+    for record in records:
+        if when := credible_time(finish_time(record), now):
+            place = record.cell, bool(record.key)
+            newest[place] = max(
+                newest.get(place, (when, record.id, record)), (when, record.id, record), key=itemgetter(0, 1)
+            )
+    return [record for _, _, record in newest.values()]
+
+
+def fetch_differences(
+    found: Iterable[Difference[Entry]], before: Fetch, after: Fetch
+) -> list[Difference[Record]]:
+    """Return differences with their records, read in one go from each source."""
+    found = list(found)
+    old = before(pair.before.id for pair in found if pair.before)
+    new = after(pair.after.id for pair in found if pair.after)
+    return [Difference(_record(pair.before, old), _record(pair.after, new)) for pair in found]
+
+
+def fetch_declines(found: Iterable[Decline[Entry]], store: Store) -> list[Decline[Record]]:
+    """Return declines with their records, read in one go."""
+    found = list(found)
+    entries = [entry for each in found for entry in (each.newest, each.last_good, each.first_bad) if entry]
+    records = store.fetch(entry.id for entry in entries)
+    return [
+        Decline(
+            records[each.newest.id],
+            _record(each.last_good, records),
+            _record(each.first_bad, records),
+            each.between,
+        )
+        for each in found
+    ]
+
+
+def _record(entry: Entry | None, records: Mapping[str, Record]) -> Record | None:
+    return None if entry is None else records[entry.id]

@@ -20,6 +20,8 @@ from .identifiers import IDENTIFIERS, hosts_in, is_address, is_public
 
 #: Separates the names in a scheduler's list of nodes.
 _LIST = re.compile(r"(?:\[[^\]]*\]?)?,|\[[^\]]*\]?")
+#: The most texts that a `Redaction` remembers.
+_REMEMBERED = 1000
 
 
 class Redaction:
@@ -30,7 +32,7 @@ class Redaction:
 
     def __init__(self, texts: Iterable[str], names: Iterable[str] = ()) -> None:
         # Most texts are read twice: for the names in them, and to take names out.
-        self._stripped = functools.cache(_stripped)
+        self._stripped = functools.lru_cache(_REMEMBERED)(_stripped)
         found = (name for text in dict.fromkeys(texts) for name in _names(self._stripped(text)))
         given = [name.strip(".- ") for name in (*names, *_local_names(), *found)]
         # A machine is also known by the first part of its name.

@@ -10,11 +10,10 @@ from rich.text import Text
 
 from ..model.diagnosis import Cause, Diagnosis, shortened
 from ..model.record import Record
-from ..records.comparison import Change, changed_checks, changes
-from ..records.history import Decline, Difference
+from ..records.history import Change, Decline, Difference, changed_checks, changes
 from ..records.record_files import Merged, RefusedArtifact
 from ..redaction.redact import Redaction
-from .issue import fenced, markdown
+from .diagnosis import fenced, markdown
 from .overview import code, table
 from .printable import counted, one_line
 from .terminal import rows_table, styled
@@ -33,7 +32,7 @@ def differences_table(found: Iterable[Difference[Record]]) -> Table:
     rows = []
     for difference in found:
         before, after = difference.before, difference.after
-        changed = _first_changes(changes(before, after) if before and after else ())
+        changed = _first_changes(changes(before, after))
         rows.append((difference.either.cell, _verdict(before), _verdict(after), "; ".join(changed)))
     return rows_table(("cell", "A", "B", "what else changed"), rows)
 
@@ -184,8 +183,8 @@ def _group(members: Sequence[CellDecline], diagnosis: Diagnosis | None, redact: 
 
 
 def _changed(decline: CellDecline) -> list[str]:
-    bad = decline.first_bad or decline.newest
-    return [full_sentence(change) for change in changes(decline.last_good, bad)] if decline.last_good else []
+    changed = changes(decline.last_good, decline.first_bad or decline.newest)
+    return [full_sentence(change) for change in changed]
 
 
 def full_sentence(change: Change) -> str:

@@ -25,7 +25,7 @@ from ..model.prediction import (
     Rank,
     Rule,
 )
-from .issue import escaped
+from .diagnosis import escaped
 from .printable import counted, fact_names, json_text, one_line
 
 _SARIF = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

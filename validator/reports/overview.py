@@ -83,6 +83,21 @@ class Row:
         return self.planned.prediction.word if self.planned else None
 
     @property
+    def verdict(self) -> str | None:
+        """The verdict in one word; None for a cell that was not measured."""
+        return self.record.verdict.value if self.record else None
+
+    @property
+    def proven(self) -> Outcome | None:
+        """What the measurement proves; None if it proves nothing."""
+        return _PROVES.get(self.record.verdict) if self.record else None
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """What the measurement proves, or else what is predicted."""
+        return self.proven or (self.planned.prediction.outcome if self.planned else None)
+
+    @property
     def limits(self) -> tuple[Limit, ...]:
         """The limits that the newest measurement found."""
         return self.record.limits if self.record else ()
@@ -95,11 +110,8 @@ class Row:
     @property
     def agrees(self) -> bool | None:
         """True if the measurement confirms the prediction, False if it contradicts it, None if neither."""
-        if self.planned is None or self.record is None:
-            return None
-        predicted = self.planned.prediction.outcome
-        proven = _PROVES.get(self.record.verdict)
-        return None if proven is None or predicted is Outcome.UNKNOWN else predicted is proven
+        predicted = self.planned.prediction.outcome if self.planned else Outcome.UNKNOWN
+        return None if self.proven is None or predicted is Outcome.UNKNOWN else predicted is self.proven
 
     def as_json(self) -> RowDocument:
         record = self.record
@@ -211,10 +223,15 @@ def column_of(image: ImageSpec) -> Column:
 
 
 def _words(group: list[Row]) -> tuple[str, ...]:
-    predicted = {row.predicted for row in group if row.predicted}
-    measured = {row.record.verdict.value for row in group if row.record}
-    worst = [next(word for word in WORST_FIRST if word in words) for words in (predicted, measured) if words]
-    return (*worst, LIMITED) if any(row.limits for row in group) else tuple(worst)
+    limited = LIMITED if any(row.limits for row in group) else None
+    words = (worst(row.predicted for row in group), worst(row.verdict for row in group), limited)
+    return tuple(word for word in words if word)
+
+
+def worst(words: Iterable[str | None]) -> str | None:
+    """Return the worst of some outcomes or verdicts; None if there is none."""
+    found = set(words)
+    return next((word for word in WORST_FIRST if word in found), None)
 
 
 #: The colours of outcomes and verdicts, as rich names them.

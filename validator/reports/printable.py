@@ -34,7 +34,10 @@ def printable(text: str) -> str:
     # Most text has none of it, and Python's own search shows that many times faster than the expressions.
     if text.isprintable() and "::" not in text and "##[" not in text:
         return text
-    return COMMAND.sub(_escape_command, _UNPRINTABLE.sub(_escape, text))
+    return COMMAND.sub(
+        lambda match: "\\x23" if match["blanks"] is None else f"{match['blanks']}\\x3a",
+        _UNPRINTABLE.sub(_escape, text),
+    )
 
 
 def json_text(document: Any) -> str:
@@ -86,11 +89,6 @@ def wrapped(prose: str, width: int, indent: str = "", following: str | None = No
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun, such as `1 image` or `2 images`."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def _escape_command(match: re.Match[str]) -> str:
-    blanks = match["blanks"]
-    return "\\x23" if blanks is None else f"{blanks}\\x3a"
 
 
 def _escape(match: re.Match[str]) -> str:
@@ -146,11 +144,6 @@ def headline(diagnosis: Diagnosis) -> str:
         NOT_SHOWN: "Not enough to tell: this shows neither a fault nor that the GPU is used.",
     }
     return headlines[diagnosis.answer]
-
-
-def missing_facts(diagnosis: Diagnosis) -> Sequence[str]:
-    """Return the facts that would tell more, in words."""
-    return fact_names(diagnosis.missing)
 
 
 def fact_names(fields: Iterable[str]) -> Sequence[str]:

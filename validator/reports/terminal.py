@@ -172,9 +172,7 @@ def overview_text(rows: Sequence[Row]) -> RenderableType:
     if measured:
         table = Table("cell", "predicted", "measured", "why", box=None, pad_edge=False, title="Measured")
         for row in measured:
-            assert row.record is not None
-            predicted = styled(row.predicted or "")
-            table.add_row(row.cell, predicted, styled(row.record.verdict.value), Text(row.why))
+            table.add_row(row.cell, styled(row.predicted or ""), styled(row.verdict or ""), Text(row.why))
         parts += [table, ""]
     page = grid(rows)
     # The grid is split into strips, so that a narrow terminal does not cut it off.

@@ -18,8 +18,8 @@ from pathlib import Path
 from uv import find_uv_bin
 
 from ..errors import InputError, MissingError
-from ..system import processes, toml
-from ..system.files import cache_directory, writing
+from ..system import processes
+from ..system.files import cache_directory, parse_toml, writing
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 
@@ -50,7 +50,7 @@ def refreshed(root: Path, sources: PackageSources, *, upgrade: bool = True) -> d
     requirements can't be met together, MissingError if the index can't be reached.
     """
     found: dict[str, str] = {}
-    project = toml.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    project = parse_toml((root / "pyproject.toml").read_text(encoding="utf-8"))
     oldest = project["project"]["requires-python"].removeprefix(">=")
     with temporary_directory("refresh") as directory:
         # Include this package's build system, so that building it downloads nothing else.

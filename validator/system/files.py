@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from ..errors import InputError, MissingError
 
@@ -26,6 +27,11 @@ _NO_SPACE_TEXT = (
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
 MAX_BYTES = 16 << 20
+#: A key of TOML with many parts. The reader takes memory for each of its beginnings.
+_LONG_KEY = re.compile(
+    r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]{1,200}|"[^"\n]{0,200}"|'[^'\n]{0,200}')[ \t]*\.[ \t]*){100}""",
+    re.MULTILINE,
+)
 
 
 def read_file(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) -> bytes:
@@ -92,6 +98,24 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
         raise OSError(errno.EILSEQ, "it is not UTF-8", str(path)) from None
 
 
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return a TOML document. Raises ValueError, also for a number, a key or a nesting without an end."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    if _LONG_KEY.search(text):
+        raise ValueError("it has a key with too many parts")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except RecursionError:
+        raise ValueError("it nests too deep") from None
+    except ValueError:
+        raise ValueError("it has a number that is too long") from None
+
+
 def text_or_nothing(path: Path) -> str:
     """Return the text of a file of the system, without blanks around it; empty if it can't be read."""
     try:
@@ -108,7 +132,12 @@ def write_atomically(path: Path, content: bytes) -> None:
     overwritten. Raises MissingError if the disk is full or the file can't be written.
     """
     with writing(path):
-        if _is_stream(path):
+        mode = stat.S_IFREG
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode) and path.absolute().parent not in _STREAMS:
+            raise symbolic_link(path)
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
             path.write_bytes(content)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -159,19 +188,6 @@ def writing(path: Path) -> Iterator[None]:
         raise MissingError(
             f"{path}: can't be written: {error.strerror}", hint="choose a path that you may write to"
         ) from error
-
-
-def _is_stream(path: Path) -> bool:
-    """Return True for a device or a pipe. Raises InputError for a symbolic link."""
-    try:
-        mode = path.lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    if stat.S_ISLNK(mode):
-        if path.absolute().parent not in _STREAMS:
-            raise symbolic_link(path)
-        return True
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection, Iterator, Set
+from collections.abc import Collection, Set
 from pathlib import Path
 
 #: The environment variable that holds the identifier of the run.
@@ -46,8 +46,9 @@ def end_processes(identifiers: Collection[str], watch_s: float = 0.0) -> int:
     while True:
         waited = time.monotonic() - began
         found = 0
-        for pid in _processes():
-            if _belongs(pid, marks, sessions):
+        names = os.listdir(_PROC) if _PROC.is_dir() else []
+        for pid in map(int, filter(str.isdecimal, names)):
+            if pid != os.getpid() and _belongs(pid, marks, sessions):
                 found += 1
                 if waited > _GRACE_S or pid not in asked:
                     _send(pid, signal.SIGKILL if waited > _GRACE_S else signal.SIGTERM, marks, sessions)
@@ -55,13 +56,6 @@ def end_processes(identifiers: Collection[str], watch_s: float = 0.0) -> int:
         if waited > _LIMIT_S or (found == 0 and waited >= watch_s):
             return len(asked)
         time.sleep(0.02)
-
-
-def _processes() -> Iterator[int]:
-    with contextlib.suppress(OSError):
-        for name in os.listdir(_PROC):
-            if name.isdecimal() and int(name) != os.getpid():
-                yield int(name)
 
 
 def _belongs(pid: int, marks: Set[bytes], sessions: set[int]) -> bool:

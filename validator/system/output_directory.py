@@ -13,14 +13,14 @@ import fcntl
 import os
 import re
 import stat
-from collections import deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import InputError
 from .files import replace_file, symbolic_link, writing
+from .pools import map_ahead
 from .runs import temporary_directory
 
 #: Files that are written at once. Each has to reach the disk before it gets its name, and a disk takes
@@ -54,22 +54,21 @@ def update_directory(
     Raises InputError if one of the user's own files has the name of a generated one, or if the directory or
     a part of it is a symbolic link. Raises MissingError if the directory can't be written.
     """
-    with _exclusive(directory) as output, ThreadPoolExecutor(_AT_ONCE) as pool:
+    with _exclusive(directory) as output:
         output.content(entry, mark)
         names: set[str] = set()
-        count = {True: 0, False: 0}
         held: bytes | None = None
-        begun: deque[Future[bool]] = deque()
-        for name, content in files:
-            names.add(name)
-            if name == entry:
-                held = content
-                continue
-            begun.append(pool.submit(output.write, name, content, mark))
-            if len(begun) > _AT_ONCE:
-                count[begun.popleft().result()] += 1
-        for done in begun:
-            count[done.result()] += 1
+
+        def others() -> Iterator[tuple[str, bytes]]:
+            nonlocal held
+            for name, content in files:
+                names.add(name)
+                if name == entry:
+                    held = content
+                else:
+                    yield name, content
+
+        count = Counter(map_ahead(lambda one: output.write(*one, mark), others(), _AT_ONCE))
         if held is None:
             raise ValueError(f"{entry} is not among the files")
         count[output.write(entry, held, mark)] += 1

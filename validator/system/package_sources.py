@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from . import toml
-from .files import home_directory, read_text
+from .files import home_directory, parse_toml, read_text
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
@@ -146,8 +145,8 @@ def _uv_configuration(files: tuple[Path, ...]) -> tuple[str | None, list[str]]:
     extra: list[str] = []
     for path in files:
         try:
-            found = msgspec.convert(toml.loads(read_text(path)), _UvFile)
-        except (OSError, toml.TOMLDecodeError, msgspec.ValidationError):
+            found = msgspec.convert(parse_toml(read_text(path)), _UvFile)
+        except (OSError, ValueError):
             # uv itself rejects such a file, with a better message than ours would be.
             continue
         for table in (found, found.pip):

@@ -154,6 +154,11 @@ def run(
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
 
 
+def last_line(text: str, otherwise: str = "no message") -> str:
+    """Return the last line of an output that is not blank."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
+
+
 def start(argv: Sequence[str | Path]) -> subprocess.Popen[bytes]:
     """Start a service for this process. End it with `end_group`; otherwise it ends with this process.
 

@@ -7,7 +7,7 @@ from validator.assemble.image import put_base
 from validator.assemble.layer_table import LayerTable
 from validator.engines.docker import EngineImages
 from validator.engines.endpoint import Endpoint
-from validator.engines.load import load
+from validator.engines.images import load
 from validator.model.spec import PROJECT, ImageSpec
 
 

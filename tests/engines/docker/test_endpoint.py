@@ -16,7 +16,7 @@ import pytest
 from validator.delivery.pull import Engine
 from validator.engines import endpoint
 from validator.engines.containers import device_requests, offers_gpus
-from validator.engines.endpoint import Reached, _check_server, connect, find_buildx
+from validator.engines.endpoint import Endpoint, _check_server, connect, find_buildx
 from validator.errors import MissingError
 
 
@@ -176,13 +176,14 @@ def test_a_missing_buildx_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def test_a_missing_docker_command_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    quick = Mock()
-    reached = Reached(quick=quick, context="default", version="28.5.2", info={})
+    quick, busy = Mock(), Mock()
+    reached = Endpoint(quick=quick, client=busy, context="default", version="28.5.2", info={})
     monkeypatch.setattr(endpoint, "reach", lambda: reached)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     with pytest.raises(MissingError, match="docker command, which pulls images, is not installed"):
         connect()
     quick.close.assert_called_once()
+    busy.close.assert_called_once()
 
 
 def test_gpus_are_requested_in_the_way_that_the_engine_offers_them() -> None:

@@ -16,8 +16,7 @@ from docker.errors import ImageNotFound
 from validator.assemble.image import Assembler, put_base
 from validator.engines.docker import DockerEngine
 from validator.engines.endpoint import Endpoint, connect
-from validator.engines.images import list_images
-from validator.engines.load import load
+from validator.engines.images import list_images, load
 from validator.engines.protocol import Built
 from validator.errors import MissingError
 from validator.model.record import Record, record_of

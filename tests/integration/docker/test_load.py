@@ -26,10 +26,9 @@ from validator.assemble.layers import Encoded, Write
 from validator.assemble.wheel_layers import plan_image
 from validator.cli.progress import say_next_steps
 from validator.engines import containers
-from validator.engines import load as load_module
+from validator.engines import images as load_module
 from validator.engines.endpoint import Endpoint, connect
-from validator.engines.images import list_images
-from validator.engines.load import load
+from validator.engines.images import list_images, load
 from validator.errors import MissingError, ValidatorError
 from validator.model.spec import LABEL_SPEC, Additions, image_reference
 from validator.pipeline.run import Result, Status

@@ -10,7 +10,7 @@ from validator.assemble.image import assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel_layers import plan_image
 from validator.engines.endpoint import Endpoint
-from validator.engines.load import load
+from validator.engines.images import load
 
 from ...assemble.bases import GPU, Shelf, lock_of
 

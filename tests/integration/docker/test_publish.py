@@ -18,8 +18,7 @@ from validator.engines.endpoint import Endpoint
 from validator.engines.images import list_images
 from validator.locks import lock_files
 from validator.model.spec import ImageSpec, Lock, Variant, image_reference
-from validator.pipeline.build_matrix import build_matrix
-from validator.pipeline.publisher import Publisher
+from validator.pipeline.build_matrix import Publisher, build_matrix
 from validator.pipeline.run import Options, RegistryUse, Result, Run, Status
 from validator.records.store import Store
 from validator.registry.client import Registry

@@ -26,7 +26,7 @@ from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import Built
 from validator.errors import MissingError, ValidatorError
 from validator.model.spec import ImageSpec, Lock
-from validator.pipeline.publisher import Publisher, TagTaken
+from validator.pipeline.build_matrix import Publisher, TagTaken
 from validator.registry import session
 from validator.registry.client import Registry
 from validator.registry.names import Repository

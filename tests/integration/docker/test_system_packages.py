@@ -21,8 +21,8 @@ from validator.engines.docker import EngineImages
 from validator.engines.endpoint import Endpoint
 from validator.errors import InputError
 from validator.model.spec import Additions
+from validator.pipeline.build_matrix import Publisher
 from validator.pipeline.makers import rebuild_image
-from validator.pipeline.publisher import Publisher
 from validator.registry.client import Registry
 from validator.registry.names import Repository
 from validator.system.package_sources import PackageSources

@@ -143,22 +143,27 @@ RUN: dict[str, Any] = {
 class Served:
     """A page that `serve` shows. events: what it is told."""
 
-    address: str
-    directory: Path
+    server: PageServer
     events: Events
+
+    @property
+    def address(self) -> str:
+        return self.server.url.rstrip("/")
+
+    def show(self, made: Sources) -> None:
+        self.server.files = dict(site(made))
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served() -> Iterator[Served]:
     """Yield version 1 of the page of RECORDS, while RUN goes on."""
-    made = write(tmp_path_factory.mktemp("served"), sources(RECORDS, live="1"))
     events = Events()
     events.tell("progress", [RUN])
     events.tell("page", "1")
-    with PageServer(made, events, "127.0.0.1", 0) as server:
+    with PageServer(dict(site(sources(RECORDS, live="1"))), events, "127.0.0.1", 0) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield Served(server.url.rstrip("/"), made, events)
+        yield Served(server, events)
         server.shutdown()
         thread.join()
 

@@ -352,7 +352,7 @@ def test_a_served_page_shows_what_runs_and_offers_new_results(open_page: Open, s
     expect(live.get_by_role("status")).to_contain_text("There are new results.")
     events.tell("progress", [RUN | {"state": "vanished"}])
     expect(live).to_contain_text("was killed before it was done")
-    write(served.directory, sources([], live="2"))
+    served.show(sources([], live="2"))
     page.get_by_role("button", name="Reload the page").click()
     expect(page.get_by_text("No image was measured here yet.")).to_be_visible()
     expect(page.get_by_role("button", name="Reload the page")).to_have_count(0)

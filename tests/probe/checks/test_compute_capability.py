@@ -12,10 +12,10 @@ from validator.compat.predict import predict, software_of
 from validator.compat.releases import release as find_release
 from validator.model.prediction import Outcome
 from validator.model.spec import AS_BUILT, LATEST
+from validator.probe import loader
 from validator.probe.check import Context, Result
 from validator.probe.checks import libraries
 from validator.probe.child import Answer
-from validator.probe.collectors import loader
 
 from ...compat.cells import cell
 from ...laws import subjects_to_try

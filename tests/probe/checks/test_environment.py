@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from validator import problems
-from validator.probe import table
+from validator.probe import installed, table
 from validator.probe.check import Context, Result
 from validator.probe.checks import environment
-from validator.probe.collectors import installed
 
 ROWS = table("variables")["variables"]
 

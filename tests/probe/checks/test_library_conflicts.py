@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from validator.probe import installed, loader
 from validator.probe.check import Context, Result
 from validator.probe.checks import libraries
 from validator.probe.child import Answer
-from validator.probe.collectors import installed, loader
 
 
 class Machine:

@@ -11,7 +11,7 @@ import pytest
 
 from validator.probe import child
 from validator.probe.check import Context, Result
-from validator.probe.checks import multi_gpu
+from validator.probe.checks import distribution
 from validator.probe.child import Answer
 
 from ..children import ended
@@ -55,8 +55,8 @@ def run(
     )
     monkeypatch.setattr(child, "fresh", call)
     size = shared and {"bytes": shared, "free_bytes": shared, "above_docker_default": shared > 64 * MIB}
-    monkeypatch.setattr(multi_gpu, "shared_memory", lambda: size)
-    result = multi_gpu.multi_gpu.run(Context({}, tensorflow=tf))
+    monkeypatch.setattr(distribution, "shared_memory", lambda: size)
+    result = distribution.multi_gpu.run(Context({}, tensorflow=tf))
     assert asked == [{0: ("logical CPU", 2), 1: ("logical GPU", 2)}.get(gpus, ("GPU", gpus))]
     return result
 
@@ -135,6 +135,6 @@ def test_a_small_shared_memory_is_reported_even_if_nccl_works(monkeypatch: pytes
 
 
 def test_the_size_of_shared_memory(tmp_path: Path) -> None:
-    found = multi_gpu.shared_memory(str(tmp_path))
+    found = distribution.shared_memory(str(tmp_path))
     assert found is not None and 0 < found["free_bytes"] <= found["bytes"]
-    assert multi_gpu.shared_memory(str(tmp_path / "missing")) is None
+    assert distribution.shared_memory(str(tmp_path / "missing")) is None

@@ -15,8 +15,8 @@ import pytest
 
 from validator.probe import child, workers
 from validator.probe.check import Context, Result
-from validator.probe.checks import multi_worker
-from validator.probe.checks.multi_worker import batch_of, digest_of
+from validator.probe.checks import distribution
+from validator.probe.checks.distribution import batch_of, digest_of
 from validator.probe.child import EXCEPTION, SIGNAL, STOPPED, TIMED_OUT, Answer, Failure
 from validator.probe.workers import Settings
 
@@ -59,9 +59,9 @@ class Script:
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Result]]:
     """Run the check on two workers of this process."""
-    monkeypatch.setattr(multi_worker, "_GRACE_S", 0.2)
-    monkeypatch.setattr(multi_worker, "_PARTING_S", 1.0)
-    monkeypatch.setattr(multi_worker, "_TRAIN_S", 1.0)
+    monkeypatch.setattr(distribution, "_GRACE_S", 0.2)
+    monkeypatch.setattr(distribution, "_PARTING_S", 1.0)
+    monkeypatch.setattr(distribution, "_TRAIN_S", 1.0)
 
     def run(*scripts: Script) -> list[Result]:
         addresses = tuple(f"127.0.0.1:{port}" for port in free_ports(len(scripts)))
@@ -94,7 +94,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Result]]:
             config = SimpleNamespace(list_physical_devices=lambda kind: gpus, experimental=grow)
             tf = SimpleNamespace(__version__=scripts[rank].tensorflow, config=config)
             with contextlib.suppress(Gone):
-                results[rank] = multi_worker.train_with(Settings(addresses, rank, 20.0), tf)
+                results[rank] = distribution.train_with(Settings(addresses, rank, 20.0), tf)
 
         monkeypatch.setattr(child, "fresh", call)
         threads = [threading.Thread(target=measure, args=(rank,)) for rank in range(len(scripts))]
@@ -118,21 +118,21 @@ def test_without_a_second_worker_the_check_is_skipped_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv(workers.WORKERS, raising=False)
-    result = multi_worker.multi_worker.run(Context({}))
+    result = distribution.multi_worker.run(Context({}))
     assert (result.outcome, result.statement) == ("skip", {"code": "no_other_worker"})
 
 
 def test_wrong_settings_fail_and_say_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(workers.WORKERS, "a:1,b:2")
     monkeypatch.delenv(workers.RANK, raising=False)
-    result = multi_worker.multi_worker.run(Context({}))
+    result = distribution.multi_worker.run(Context({}))
     assert (result.outcome, codes(result)) == ("fail", ["worker_settings_wrong"])
     assert "VALIDATOR_WORKER_RANK is '', not a number from 0 to 1" in result.sentence
 
 
 def test_no_certificate_requires_it() -> None:
-    assert not multi_worker.multi_worker.required
-    assert multi_worker.multi_worker.depth == "full"
+    assert not distribution.multi_worker.required
+    assert distribution.multi_worker.depth == "full"
 
 
 @pytest.mark.parametrize("count", [2, 3])
@@ -196,7 +196,7 @@ def test_different_releases_and_devices_are_named_before_training(run: Run) -> N
 
 def test_different_data_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     digests = iter(["one", "other"])
-    monkeypatch.setattr(multi_worker, "digest_of", lambda batch: next(digests))
+    monkeypatch.setattr(distribution, "digest_of", lambda batch: next(digests))
     assert [codes(result) for result in run(Script(), Script())] == [["workers_with_different_data"]] * 2
 
 
@@ -208,6 +208,7 @@ def test_a_worker_that_goes_away_is_named_with_what_tensorflow_says(run: Run) ->
     )  # fmt: skip
     assert "was lost in a training step: its process ended; this worker's TensorFlow says" in result.sentence
     assert result.evidence["last_lines"] == ["last line"]
+    assert [(entry["rank"], entry["lost"]) for entry in result.evidence["ranks"]] == [(1, "closed")]
 
 
 def test_a_worker_that_goes_away_ends_a_training_that_hangs(run: Run) -> None:

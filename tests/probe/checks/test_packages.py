@@ -12,7 +12,7 @@ import pytest
 
 from validator.probe.check import Context, Result
 from validator.probe.checks import packages
-from validator.probe.collectors.installed import import_names
+from validator.probe.installed import import_names
 
 TENSORFLOW = """
 import sys

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from validator.probe import installed
 from validator.probe.check import Context, Result
 from validator.probe.checks import packages
-from validator.probe.collectors import installed
 
 REQUIRES = {
     "2.8.0": [

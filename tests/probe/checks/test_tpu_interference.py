@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from validator import problems as problems_catalogue
-from validator.probe import table
+from validator.probe import installed, table
 from validator.probe.check import Context, Result
 from validator.probe.checks import packages
-from validator.probe.collectors import installed
 
 
 @pytest.fixture

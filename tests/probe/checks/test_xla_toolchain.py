@@ -10,7 +10,7 @@ import pytest
 from validator.probe import table
 from validator.probe.check import Context, Result
 from validator.probe.checks import libraries
-from validator.probe.collectors.xla import Search
+from validator.probe.xla import Search
 from validator.problems import CATALOGUE
 
 pytestmark = pytest.mark.service

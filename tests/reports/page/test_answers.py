@@ -15,6 +15,7 @@ from validator.answers import table
 from validator.answers.browser import ask
 from validator.errors import InputError
 from validator.model.record import Verdict
+from validator.reports.diagnosis import TEMPLATES
 from validator.reports.page import answers
 from validator.reports.page.answers import make_answers, pinned, rule_files
 from validator.reports.page.site import ENTRY, MARK, site
@@ -102,7 +103,7 @@ def test_what_a_function_imports_is_in_the_snapshot() -> None:
     names = {name for node in functions for name in imported(ast.unparse(node))}
     # No answer says how this package was installed, for which resources.py asks importlib.
     assert names == {"html", "importlib"}
-    snapshot = (answers._TEMPLATES / "snapshot.js").read_text()
+    snapshot = (TEMPLATES / "snapshot.js").read_text()
     assert re.search("^import .* html,", snapshot, re.MULTILINE)
 
 

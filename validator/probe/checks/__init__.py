@@ -6,12 +6,11 @@ from ..check import END, FULL, HOST, OWN, QUICK, TENSORFLOW, Check
 from . import (
     compute,
     data,
+    distribution,
     environment,
     layers,
     libraries,
     memory,
-    multi_gpu,
-    multi_worker,
     packages,
     speed,
     xla_coverage,
@@ -20,17 +19,21 @@ from . import (
 
 #: Families come in this order, and the checks of one in the order of its module.
 _FAMILIES = (
-    *(environment, packages, libraries),
-    # Its check is the first measurement, because the other workers wait for this one.
-    multi_worker,
-    *(compute, xla_programs, xla_coverage, speed, layers, memory, multi_gpu, data),
+    *(environment, packages, libraries, compute, xla_programs, xla_coverage, speed, layers, memory),
+    *(distribution, data),
 )
 _STAGES, _DEPTHS = (HOST, TENSORFLOW, OWN, END), (QUICK, FULL)
+
+
+def _place(check: Check) -> tuple[int, int, bool]:
+    # The other workers wait for this one, so that check is the first measurement.
+    return _STAGES.index(check.stage), _DEPTHS.index(check.depth), check is not distribution.multi_worker
+
 
 #: In the order in which they run: by stage; within it, first those that a verdict needs.
 CHECKS: tuple[Check, ...] = tuple(
     sorted(
         (value for family in _FAMILIES for value in vars(family).values() if isinstance(value, Check)),
-        key=lambda check: (_STAGES.index(check.stage), _DEPTHS.index(check.depth)),
+        key=_place,
     )
 )

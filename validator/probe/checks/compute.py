@@ -18,12 +18,10 @@ _HIDING = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "TF_MIN_GPU_MULTIPR
 _MULTIPROCESSORS = 8
 
 
-@check(
-    "Does TensorFlow see every GPU that CUDA offers it?",
-    TENSORFLOW,
-    limit_s=120,
-    requires=("cuda-build", "gpu"),
-)
+_ON_GPU = ("cuda-build", "gpu")
+
+
+@check("Does TensorFlow see every GPU that CUDA offers it?", TENSORFLOW, limit_s=120, requires=_ON_GPU)
 def gpu_visible(context: Context) -> Result:
     tf, facts = context.tensorflow, context.facts
     seen = []
@@ -44,15 +42,15 @@ def gpu_visible(context: Context) -> Result:
         "nvml_devices": len(facts["host"]["gpus"]),
         "variables": hiding,
     }
-    problems = []
     if not seen:
         shown = [{"name": name, "value": value} for name, value in hiding.items()]
-        problems = [problem("tensorflow_sees_no_gpu", offered=cuda["count"], variables=shown)]
-    elif len(seen) < usable:
+        blind = problem("tensorflow_sees_no_gpu", offered=cuda["count"], variables=shown)
+        return Result(FAIL, None, [blind], evidence)
+    problems = []
+    if len(seen) < usable:
         problems = [problem("tensorflow_sees_fewer_gpus", seen=len(seen), usable=usable)]
-
-    name = seen[0]["device_name"] if seen else None
-    return judged(problems, statement("gpus_visible", count=len(seen), name=name), evidence)
+    passed = statement("gpus_visible", count=len(seen), name=seen[0]["device_name"])
+    return judged(problems, passed, evidence)
 
 
 _SIZE = 512
@@ -63,10 +61,7 @@ _ROUNDINGS, _LENGTH = 4, 8 * 32 * 32
 
 
 @check(
-    "Do a matrix product and a convolution on the GPU agree with the CPU?",
-    TENSORFLOW,
-    limit_s=300,
-    requires=("cuda-build", "gpu"),
+    "Do a matrix product and a convolution on the GPU agree with the CPU?", TENSORFLOW, 300, requires=_ON_GPU
 )
 def gpu_compute(context: Context) -> Result:
     """Compute the same, forward and backward, on the GPU and on the CPU.
@@ -80,14 +75,10 @@ def gpu_compute(context: Context) -> Result:
 
     def measured() -> Result:
         on_cpu, on_gpu = (_compute(tf, device) for device in ("/CPU:0", "/GPU:0"))
-        precision = training.precision(tf)
-        evidence = {
-            "precision": precision,
-            "tolerance": training.tolerance(precision, _ROUNDINGS, _LENGTH),
-            "results": training.compare_all(tf, on_gpu, on_cpu),
-            "gpu_peak_bytes": tf.config.experimental.get_memory_info("GPU:0")["peak"],
-        }
-        return judge_gpu_compute(evidence)
+        results = training.compare_all(tf, on_gpu, on_cpu)
+        peak = tf.config.experimental.get_memory_info("GPU:0")["peak"]
+        within = training.allowed(tf, _ROUNDINGS, _LENGTH)
+        return judge_gpu_compute({**within, "results": results, "gpu_peak_bytes": peak})
 
     soft = tf.config.get_soft_device_placement()
     tf.config.set_soft_device_placement(False)
@@ -119,15 +110,13 @@ def _compute(tf: Any, device: str) -> dict[str, Any]:
 def judge_gpu_compute(evidence: dict[str, Any]) -> Result:
     results = evidence["results"]
     problems = training.computed_elsewhere(results, "GPU")
-    problems += [
-        problem("result_differs_from_cpu", operation=entry["name"], difference=entry["difference"])
-        for entry in results
-        if not (entry["finite"] and entry["difference"] <= evidence["tolerance"])
-    ]
+    for entry in results:
+        if not (entry["finite"] and entry["difference"] <= evidence["tolerance"]):
+            told = {"operation": entry["name"], "difference": entry["difference"]}
+            problems.append(problem("result_differs_from_cpu", **told))
     if evidence["gpu_peak_bytes"] <= 0:
         problems.append(problem("nothing_allocated_on_gpu"))
-    worst = training.worst(results)
-    passed = statement("gpu_agrees_with_cpu", results=len(results), difference=worst)
+    passed = statement("gpu_agrees_with_cpu", results=len(results), difference=training.worst(results))
     return judged(problems, passed, evidence)
 
 
@@ -138,17 +127,15 @@ TRAIN_STEPS = 10
     "Does a training step compiled by XLA train, and agree with the uncompiled one?", TENSORFLOW, limit_s=600
 )
 def xla_train_step(context: Context) -> Result:
-    """Train a compiled step and an uncompiled one.
+    """Train a compiled step and an uncompiled one, on the CPU where TensorFlow sees no GPU.
 
-    Where TensorFlow sees no GPU, the check uses the CPU. `evidence.device_type` says which it was, so that a
-    certificate can demand the GPU.
+    `evidence.device_type` says which it was, so that a certificate can demand the GPU.
     """
     tf = context.tensorflow
     device_type = tensorflow_devices.device_type(tf)
     context.tell(child.DOING, statement=statement("compiling", program="training step", type="float32"))
 
     def measured() -> Result:
-        precision = training.precision(tf)
         with tf.device(f"/{device_type}:0"):
             images, labels = training.batch(tf)
             step = training.step(tf, compiled=True)
@@ -163,9 +150,8 @@ def xla_train_step(context: Context) -> Result:
             "hlo": tensorflow_devices.proof(module),
             "losses": compiled.losses,
             "losses_uncompiled": plain.losses,
-            "precision": precision,
             # Both the compiled step and the one it is compared with are rounded.
-            "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+            **training.allowed(tf, 2 * training.ROUNDINGS, training.LENGTH),
             "largest_difference": training.apart(compiled.gradients, plain.gradients),
             "compile_s": compiled.seconds[0] - usual,
             "step_s": usual,
@@ -197,19 +183,14 @@ COMPUTING = ("Conv2D", "MatMul", "Relu", "SoftmaxCrossEntropy", "AssignSub")
 _CLUSTER = "_XlaRun"
 
 
-@check(
-    "Does a training step that names no device run on the GPU?",
-    TENSORFLOW,
-    limit_s=300,
-    requires=("cuda-build", "gpu"),
-)
+@check("Does a training step that names no device run on the GPU?", TENSORFLOW, 300, requires=_ON_GPU)
 def silent_cpu(context: Context) -> Result:
-    """Run a step as a user would run it, with nothing placed by hand, and look where it ran.
+    """Run a step with nothing placed by hand, as a user would, and look where it ran.
 
-    When TensorFlow can't use the GPU, training that names no device silently runs on the CPU and succeeds. So
-    there are three independent kinds of evidence: where the placer put each operation, what the GPU's
-    allocator handed out, and which kernels the profiler saw. The gradients must be those of the CPU; a device
-    that only claims to compute would not produce them.
+    When TensorFlow can't use the GPU, that silently runs on the CPU and succeeds. So there are three
+    independent kinds of evidence: where the placer put each operation, what the GPU's allocator handed out,
+    and which kernels the profiler saw. The gradients must be those of the CPU; a device that only claims to
+    compute would not produce them.
     """
     tf = context.tensorflow
     if not gpus(tf):
@@ -220,7 +201,6 @@ def silent_cpu(context: Context) -> Result:
 
 
 def _train_unplaced(tf: Any) -> Result:
-    precision = training.precision(tf)
     before = tensorflow_devices.allocated(tf, reset=True)
     images, labels = training.batch(tf)
     step = training.step(tf, compiled=False)
@@ -249,8 +229,7 @@ def _train_unplaced(tf: Any) -> Result:
         **kernels,
         "losses": losses,
         "losses_cpu": expected.losses,
-        "precision": precision,
-        "tolerance": training.tolerance(precision, training.ROUNDINGS, training.LENGTH),
+        **training.allowed(tf, training.ROUNDINGS, training.LENGTH),
         "largest_difference": training.apart(gradients, expected.gradients),
     }
     return judge_silent_cpu(evidence)
@@ -267,11 +246,8 @@ def profiled(tf: Any, work: Callable[[], None]) -> dict[str, Any]:
     seen, unknown = tensorflow_devices.kernels(tf, once)
     if not done:
         work()
-    return {
-        "kernels": len(seen) if seen else None,
-        "gpu_time_s": sum(event.seconds for event in seen) if seen else None,
-        "gpu_time_unknown": unknown,
-    }
+    count, seconds = (len(seen), sum(event.seconds for event in seen)) if seen else (None, None)
+    return {"kernels": count, "gpu_time_s": seconds, "gpu_time_unknown": unknown}
 
 
 def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
@@ -298,11 +274,7 @@ def judge_silent_cpu(evidence: dict[str, Any]) -> Result:
     if kernels is not None and (kernels < fewest or not seconds > 0):
         problems.append(problem("too_few_kernels", kernels=kernels, seconds=seconds, steps=STEPS - 1))
     problems += training.gradients_differ("cpu", evidence)
-    passed = statement(
-        "step_ran_on_gpu",
-        allocated_bytes=allocated,
-        kernels=kernels,
-        gpu_time_ms=None if seconds is None else seconds * 1e3,
-        unknown=evidence["gpu_time_unknown"],
-    )
+    told = {"kernels": kernels, "gpu_time_ms": None if seconds is None else seconds * 1e3}
+    unknown = evidence["gpu_time_unknown"]
+    passed = statement("step_ran_on_gpu", allocated_bytes=allocated, **told, unknown=unknown)
     return judged(problems, passed, evidence)

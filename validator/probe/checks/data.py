@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
 import statistics
 import time
@@ -17,7 +19,7 @@ from ..check import FULL, TENSORFLOW, Context, Result, check, judged
 from ..child import anonymous_file
 from ..tensorflow_devices import device_type
 from ..training import classifier, compile_model, describe
-from .speed import GRAPH, SIZES, Size, batch, ratios, rounds, spread, training_step
+from .speed import GRAPH, SIZES, Size, batch, ratios, spread, training_step, turns
 
 
 @contextmanager
@@ -38,8 +40,7 @@ _FED = 4
 def data_feed(context: Context) -> Result:
     """Read records, decode them in parallel, make batches, and copy these to the device ahead of their use.
 
-    `prefetch_to_device` does the last with threads and a stream other than those of a step. The speed of a
-    pipeline is measured by `input_pipeline`.
+    `prefetch_to_device` does the last with threads and a stream other than those of a step.
     """
     tf = context.tensorflow
     kind = device_type(tf)
@@ -48,14 +49,23 @@ def data_feed(context: Context) -> Result:
         # TensorFlow keeps int32 in the host's memory, even for a GPU.
         labels = tf.cast(labels, tf.int64)
         batches = [(images * (1.0 + number), labels) for number in range(_FED)]
+    size = 4 * 16 * 16 * 3
+
+    def decode(record: Any) -> Any:
+        """Return the image and the label of which a record has the bytes."""
+        image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
+        label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
+        return tf.reshape(image, (16, 16, 3)), tf.reshape(label, ())
+
     with _unnamed() as path:
         with tf.io.TFRecordWriter(path) as writer:
             for batch_images, batch_labels in batches:
                 for image, label in zip(batch_images.numpy(), batch_labels.numpy()):
                     writer.write(image.tobytes() + label.tobytes())
-        fed = list(_records(tf, path, f"/{kind}:0"))
+        dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        dataset = dataset.batch(training.BATCH, drop_remainder=True)
+        fed = list(dataset.apply(tf.data.experimental.prefetch_to_device(f"/{kind}:0")))
     with tf.device("/CPU:0"):
-        # Compared on the CPU.
         right = sum(
             all(bool(tf.reduce_all(tf.equal(tf.identity(a), b))) for a, b in zip(found, expected))
             for found, expected in zip(fed, batches)
@@ -65,32 +75,16 @@ def data_feed(context: Context) -> Result:
         for source in (fed, batches):
             step = training.step(tf, compiled=False)
             losses.append([float(step(images, labels)[0]) for images, labels in source])
-    precision = training.precision(tf)
     evidence: dict[str, Any] = {
         "device_type": kind,
         "devices": sorted({tensor.device for pair in fed for tensor in pair}),
         "batches": {"count": _FED, "read": len(fed), "right": right},
         "losses": losses[0],
         "losses_memory": losses[1],
-        "precision": precision,
         # The same kernels run over the same numbers, but sums on a GPU may be in another order each time.
-        "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+        **training.allowed(tf, 2 * training.ROUNDINGS, training.LENGTH),
     }
     return judge_data_feed(evidence)
-
-
-def _records(tf: Any, path: str, device: str) -> Any:
-    """Return a dataset of records, each the bytes of an image, then those of its label."""
-    size = 4 * 16 * 16 * 3
-
-    def decode(record: Any) -> Any:
-        image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
-        label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
-        return tf.reshape(image, (16, 16, 3)), tf.reshape(label, ())
-
-    dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
-    dataset = dataset.batch(training.BATCH, drop_remainder=True)
-    return dataset.apply(tf.data.experimental.prefetch_to_device(device))
 
 
 def judge_data_feed(evidence: dict[str, Any]) -> Result:
@@ -117,15 +111,13 @@ _NAMED_UNTIL = (2, 13)
 @check(
     "Does a trained model compute the same after it is saved and loaded?",
     TENSORFLOW,
-    limit_s=180,
+    180,
     requires=("device",),
 )
 def save_load(context: Context) -> Result:
     """Train a model, save it and load it in each format, and compare what it computes.
 
-    Each way to save uses different code: variables are copied from the GPU, written, read and copied back; a
-    SavedModel also brings its own graph. What a release doesn't have is named in the evidence and is not a
-    fault.
+    Each way to save uses different code. What a release doesn't have is in the evidence, and is not a fault.
     """
     tf = context.tensorflow
     kind = device_type(tf)
@@ -138,15 +130,13 @@ def save_load(context: Context) -> Result:
         expected = model(images, training=False)
         formats = [_saved(tf, name, model, images, expected) for name in SINCE]
         trained = training.compare(tf, "training", new, expected)
-    precision = training.precision(tf)
     evidence = {
         "device_type": kind,
         "tensorflow": tf.__version__,
         "keras": describe(tf),
         "formats": formats,
-        "precision": precision,
         # Three products of two factors, computed before and after.
-        "tolerance": training.tolerance(precision, 2 * 3 * 2, 9 * 16),
+        **training.allowed(tf, 2 * 3 * 2, 9 * 16),
         # The difference of a model whose weights were not loaded.
         "untrained_difference": trained["difference"],
     }
@@ -154,57 +144,42 @@ def save_load(context: Context) -> Result:
 
 
 def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[str, Any]:
-    """Save and load the model; return `{format, offered, error, result}`.
-
-    offered: whether the release has it.
-    """
+    """Save and load the model. offered: whether the release has the format."""
     seen: dict[str, Any] = {"format": name, "offered": True, "error": None, "result": None}
     release = leading_numbers(tf.__version__)[:2]
     if SINCE[name] is not None and release < SINCE[name]:
         return {**seen, "offered": False}
     with tensorflow_devices.dump() as directory:
-        path = os.path.join(directory, "model")
+        path, other = os.path.join(directory, "model"), classifier(tf)
         try:
             if name == SAVED_MODEL:
-                serve = tf.function(
-                    lambda batch: {"logits": model(batch, training=False)},
-                    input_signature=[tf.TensorSpec(images.shape, images.dtype)],
-                )
+                signature = [tf.TensorSpec(images.shape, images.dtype)]
+                serve = tf.function(lambda batch: {"logits": model(batch, training=False)}, signature)
                 tf.saved_model.save(model, path, signatures=serve)
                 found = tf.saved_model.load(path).signatures["serving_default"](images)["logits"]
+                return {**seen, "result": training.compare(tf, name, found, expected)}
+            if name == KERAS:
+                named = {"save_format": "keras_v3"} if release < _NAMED_UNTIL else {}
+                model.save(f"{path}.keras", **named)
+                other = tf.keras.models.load_model(f"{path}.keras")
+            elif name == CHECKPOINT:
+                read = tf.train.Checkpoint(model=other).read(tf.train.Checkpoint(model=model).write(path))
+                # The optimizer is in the file, but not in the new model.
+                read.assert_existing_objects_matched().expect_partial()
             else:
-                found = _loaded(tf, name, model, path, release)(images, training=False)
+                model.save_weights(f"{path}.weights.h5")
+                other.load_weights(f"{path}.weights.h5")
+            found = other(images, training=False)
         except Exception as error:  # whatever is raised, the model was not saved and loaded
             return {**seen, "error": tensorflow_devices.refusal(error)}
     return {**seen, "result": training.compare(tf, name, found, expected)}
 
 
-def _loaded(tf: Any, name: str, model: Any, path: str, release: tuple[int, ...]) -> Any:
-    """Save a model in a format of Keras or as a checkpoint, and return what is loaded from that."""
-    if name == KERAS:
-        named = {"save_format": "keras_v3"} if release < _NAMED_UNTIL else {}
-        model.save(f"{path}.keras", **named)
-        return tf.keras.models.load_model(f"{path}.keras")
-    if name == CHECKPOINT:
-        written = tf.train.Checkpoint(model=model).write(path)
-        other = classifier(tf)
-        # The optimizer is in the file, but not in the new model.
-        tf.train.Checkpoint(model=other).read(written).assert_existing_objects_matched().expect_partial()
-        return other
-    model.save_weights(f"{path}.weights.h5")
-    other = classifier(tf)
-    other.load_weights(f"{path}.weights.h5")
-    return other
-
-
 def judge_save_load(evidence: dict[str, Any]) -> Result:
     kind, formats = evidence["device_type"], evidence["formats"]
     tried = [entry for entry in formats if entry["offered"]]
-    problems = [
-        problem("model_not_saved", format=entry["format"], error=entry["error"])
-        for entry in tried
-        if entry["error"] is not None
-    ]
+    failed = [entry for entry in tried if entry["error"] is not None]
+    problems = [problem("model_not_saved", format=one["format"], error=one["error"]) for one in failed]
     results = [entry["result"] for entry in tried if entry["result"] is not None]
     problems += training.wrong_results(results, kind, evidence["tolerance"], "saved", "loaded")
     missing = [entry["format"] for entry in formats if not entry["offered"]]
@@ -239,10 +214,7 @@ class Feed:
 
 
 @check(
-    "Does tf.data keep up with the device, and which batch size keeps it busy?",
-    TENSORFLOW,
-    limit_s=300,
-    depth=FULL,
+    "Does tf.data keep up with the device, and which batch size keeps it busy?", TENSORFLOW, 300, depth=FULL
 )
 def input_pipeline(context: Context) -> Result:
     """Feed one training step with batches of several sizes, from memory and from a `tf.data` pipeline.
@@ -275,28 +247,22 @@ def input_pipeline(context: Context) -> Result:
 
 
 def _write_images(tf: Any, path: str, size: Size) -> None:
-    """Write the records, each a JPEG image and its label."""
     with tf.device("/CPU:0"):
         images, labels = batch(tf, size, size.classes)
         pixels = tf.cast(tf.clip_by_value(127.5 + 50.0 * images, 0, 255), tf.uint8)
         encoded = [tf.io.encode_jpeg(image).numpy() for image in pixels]
-    feature, integers, strings = tf.train.Feature, tf.train.Int64List, tf.train.BytesList
+    train = tf.train
     with tf.io.TFRecordWriter(path) as writer:
         for number in range(_RECORDS):
             which = number % size.classes
-            fields = {
-                "image": feature(bytes_list=strings(value=[encoded[which]])),
-                "label": feature(int64_list=integers(value=[int(labels[which])])),
-            }
-            writer.write(tf.train.Example(features=tf.train.Features(feature=fields)).SerializeToString())
+            image = train.Feature(bytes_list=train.BytesList(value=[encoded[which]]))
+            label = train.Feature(int64_list=train.Int64List(value=[int(labels[which])]))
+            features = train.Features(feature={"image": image, "label": label})
+            writer.write(train.Example(features=features).SerializeToString())
 
 
 def _images(tf: Any, path: str, size: Size) -> Any:
-    """Return a dataset of every record once, decoded: `(image, label)`."""
-    described = {
-        "image": tf.io.FixedLenFeature((), tf.string),
-        "label": tf.io.FixedLenFeature((), tf.int64),
-    }
+    described = {"image": tf.io.FixedLenFeature((), tf.string), "label": tf.io.FixedLenFeature((), tf.int64)}
 
     def decode(record: Any) -> tuple[Any, Any]:
         fields = tf.io.parse_single_example(record, described)
@@ -316,7 +282,12 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
         step = training_step(tf, size, GRAPH)
     for examples in BATCHES[kind]:
         try:
-            pair = _feeds(tf, kind, size, path, examples)
+            with tf.device(f"/{kind}:0"):
+                held = batch(tf, size, examples)
+            dataset = _images(tf, path, size).repeat().batch(examples, drop_remainder=True)
+            batches = iter(dataset.prefetch(_PREFETCHED))
+            takes = ((MEMORY, itertools.repeat(held)), (PIPELINE, batches))
+            pair = [Feed(source, examples, functools.partial(next, taken)) for source, taken in takes]
             for feed in pair:
                 # Before anything is timed, trace the step and fill the pipeline's buffers.
                 for _ in range(2):
@@ -327,18 +298,9 @@ def _measure(tf: Any, kind: str, size: Size, path: str) -> tuple[list[Feed], dic
             skipped[str(examples)] = str(error).splitlines()[0][:200]
             break
         feeds += pair
-    for number in rounds(_ROUNDS, 25.0):
-        for feed in feeds if number % 2 else feeds[::-1]:
-            take_turn(feed, step)
+    for feed in turns(feeds, _ROUNDS, 25.0):
+        take_turn(feed, step)
     return feeds, skipped, device
-
-
-def _feeds(tf: Any, kind: str, size: Size, path: str, examples: int) -> list[Feed]:
-    with tf.device(f"/{kind}:0"):
-        held = batch(tf, size, examples)
-    dataset = _images(tf, path, size).repeat().batch(examples, drop_remainder=True)
-    batches = iter(dataset.prefetch(_PREFETCHED))
-    return [Feed(MEMORY, examples, lambda: held), Feed(PIPELINE, examples, lambda: next(batches))]
 
 
 def take_turn(feed: Feed, step: Callable[[Any, Any], Any]) -> None:
@@ -384,11 +346,9 @@ def filled_from(batches: list[dict[str, Any]]) -> int | None:
 
 def judge_input_pipeline(evidence: dict[str, Any]) -> Result:
     told = {name: evidence["records"][name] for name in ("count", "read", "right")}
-    problems = []
+    problems = training.ran_elsewhere(evidence["device"], evidence["device_type"])
     if len(set(told.values())) > 1:
         problems.append(problem("records_wrong", **told))
-    problems += training.ran_elsewhere(evidence["device"], evidence["device_type"])
-
     first, last = evidence["batches"][0], evidence["batches"][-1]
     passed = statement(
         "input_measured",

@@ -1,6 +1,4 @@
-"""Does the driver answer, do the GPUs' device files open, and do variables hide them or break a library?
-
-The GPUs must also stay healthy while the other checks run.
+"""Does the driver answer, are the GPUs' device files open, are the GPUs healthy, do variables break anything?
 
 The table `data/variables.json` lists the variables. A rule is a function for what a list of allowed values
 can't express: it yields the problems of one value, judged by the facts. A problem is a fault when it breaks
@@ -16,11 +14,10 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from ...problems import ADVISORY, FAULT, problem, statement
-from .. import table
+from .. import installed, table
 from ..check import END, HOST, Context, Result, check, gpu_count, judged, skipped
-from ..collectors import installed
-from ..collectors.loader import JIT, Coverage, coverage
-from ..collectors.xla import parse, unknown_flags
+from ..loader import JIT, Coverage, coverage
+from ..xla import parse, unknown_flags
 from .libraries import too_old
 
 #: CUresult codes (cuda.h): there is no GPU, or the library is only the toolkit's stub.
@@ -32,12 +29,8 @@ def driver(context: Context) -> Result:
     """Look for contradictions. A machine with no trace of a driver or GPU has none."""
     host = context.facts["host"]
     nvml, cuda = host["driver_libraries"]["nvml"], host["driver_libraries"]["cuda"]
-    evidence = {
-        "driver": host["driver"],
-        "driver_cuda": host["driver_cuda"],
-        "kernel_driver": host["kernel_driver"],
-        **host["driver_libraries"],
-    }
+    versions = {name: host[name] for name in ("driver", "driver_cuda", "kernel_driver")}
+    evidence = {**versions, **host["driver_libraries"]}
     traces = bool(host["device_nodes"] or host["kernel_driver"] or host["gpus"])
     problems = []
     if not cuda["answered"] and cuda["path"] is None:
@@ -53,8 +46,8 @@ def driver(context: Context) -> Result:
     if host["gpus"] and cuda["count"] == 0:
         problems.append(problem("cuda_offers_no_gpu"))
     if host["driver"] and host["kernel_driver"] and host["driver"] != host["kernel_driver"]:
-        versions = {"libraries": host["driver"], "kernel_module": host["kernel_driver"]}
-        problems.append(problem("driver_versions_differ", **versions))
+        both = {"libraries": host["driver"], "kernel_module": host["kernel_driver"]}
+        problems.append(problem("driver_versions_differ", **both))
     if not problems and not cuda["answered"]:
         return skipped(statement("no_driver", error=cuda["error"]), evidence)
     answers = {"driver": host["driver"], "cuda": host["driver_cuda"], "gpus": cuda["count"]}
@@ -68,24 +61,17 @@ def gpu_device_nodes(context: Context) -> Result:
     """Judge the device files: a library that replaces the driver can't fake what a kernel driver opens."""
     host = context.facts["host"]
     nodes = host["device_nodes"]
-    gpu = r"/dev/dxg" if host["wsl"] else r"/dev/nvidia\d+"
-    needed = [gpu] if host["wsl"] else [gpu, r"/dev/nvidiactl", r"/dev/nvidia-uvm"]
-    problems = [
-        problem("device_file_missing", path=pattern.replace(r"\d+", "0"))
-        for pattern in needed
-        if not any(re.fullmatch(pattern, node["path"]) for node in nodes)
-    ]
-    problems += [
-        problem("device_file_closed", path=node["path"], error=node["error"])
-        for node in nodes
-        if not node["opens"]
-    ]
-    problems += [
-        problem("device_file_foreign", path=node["path"])
-        for node in nodes
-        if node["opens"] and (not node["device"] or node["registered"] is False)
-    ]
     paths = [node["path"] for node in nodes]
+    needed = [r"/dev/dxg"] if host["wsl"] else [r"/dev/nvidia\d+", r"/dev/nvidiactl", r"/dev/nvidia-uvm"]
+    problems = []
+    for pattern in needed:
+        if not any(re.fullmatch(pattern, path) for path in paths):
+            problems.append(problem("device_file_missing", path=pattern.replace(r"\d+", "0")))
+    for node in nodes:
+        if not node["opens"]:
+            problems.append(problem("device_file_closed", path=node["path"], error=node["error"]))
+        elif not node["device"] or node["registered"] is False:
+            problems.append(problem("device_file_foreign", path=node["path"]))
     evidence = {"wsl": host["wsl"], "nodes": nodes}
     return judged(problems, statement("device_files_open", paths=paths), evidence)
 
@@ -107,23 +93,15 @@ _VALUES = {
 }
 
 
-@check(
-    "Was the GPU healthy while it was measured, and did no other process use it?",
-    END,
-    limit_s=60,
-    requires=("gpu",),
-)
+@check("Was the GPU healthy while it was measured, and did no other process use it?", END, 60, ("gpu",))
 def gpu_health(context: Context) -> Result:
     """Judge what `watch` saw on the GPUs that were measured.
 
     On a GPU with memory errors, a slowed-down GPU, or one that another process uses, neither failed nor
     passed checks say anything about the environment. So a fault that this check finds makes the verdict
     `unproven` and never `failed` (validator/model/verdict.py), except for an Xid message that a faulty
-    program causes.
-
-    A value that NVML doesn't report is unknown and does not fail the check: WSL, MIG and vGPU hide most of
-    them, and a GeForce has no ECC. The check does fail if the watch ended early, or if a value could be read
-    before the run but not after it.
+    program causes. A value that NVML doesn't report is unknown and does not fail the check: WSL, MIG and vGPU
+    hide most of them, and a GeForce has no ECC.
     """
     seen: dict[str, Any] = context.facts["health"]
     cuda = context.facts["host"]["driver_libraries"]["cuda"]
@@ -131,16 +109,13 @@ def gpu_health(context: Context) -> Result:
     # If no UUIDs match (MIG instances have their own), any GPU may be the one that was measured.
     common = [gpu for gpu in seen["gpus"] if gpu["uuid"] in measured] or seen["gpus"]
     gpus = [{name: value for name, value in gpu.items() if name != "uuid"} for gpu in common]
-    unknown = [
-        name for name, field in _VALUES.items() if any(gpu["before"][field] is None for gpu in gpus)
-    ] + ([] if seen["xid_sources"] else ["Xid messages"])
-    if seen["error"] is not None or not seen["begun"] or not seen["ended"]:
-        problems = [problem("gpu_not_watched", error=seen["error"])]
-    elif not gpus:
-        problems = [problem("gpu_not_watched", error="NVML shows no GPU")]
-    else:
-        problems = [entry for index, gpu in enumerate(gpus) for entry in _unhealthy(index, gpu)]
-
+    hidden = {field for gpu in gpus for field, value in gpu["before"].items() if value is None}
+    unknown = [name for name, field in _VALUES.items() if field in hidden]
+    unknown += [] if seen["xid_sources"] else ["Xid messages"]
+    problems = [entry for index, gpu in enumerate(gpus) for entry in _unhealthy(index, gpu)]
+    if seen["error"] is not None or not seen["begun"] or not seen["ended"] or not gpus:
+        whole = seen["error"] is None and seen["begun"] and seen["ended"]
+        problems = [problem("gpu_not_watched", error="NVML shows no GPU" if whole else seen["error"])]
     readings = max((gpu["readings"] for gpu in gpus), default=0)
     passed = statement("gpu_healthy", gpus=len(gpus), readings=readings, unknown=unknown)
     return judged(problems, passed, {**seen, "gpus": gpus, "unknown": unknown})
@@ -159,20 +134,15 @@ def _unhealthy(index: int, gpu: dict[str, Any]) -> list[dict[str, Any]]:
     for state in ("pending", "failed"):
         if after[f"remapping_{state}"]:
             found.append(problem("gpu_remapping", gpu=index, state=state))
-    hardware = sorted({str(code) for code in gpu["xids"] if code not in PROGRAM_XIDS}, key=int)
-    program = sorted({str(code) for code in gpu["xids"] if code in PROGRAM_XIDS}, key=int)
-    if hardware:
-        found.append(problem("gpu_xid", gpu=index, codes=hardware))
-    if program:
-        found.append(problem("gpu_program_xid", gpu=index, codes=program))
-    slowed = {
-        name: counts["readings"]
-        for name, counts in gpu["reasons"].items()
-        if counts["in_a_row"] >= TROUBLE.get(name, gpu["readings"] + 1)
-    }
+    codes = sorted(set(gpu["xids"]))
+    for name, program in (("gpu_xid", False), ("gpu_program_xid", True)):
+        told = [str(code) for code in codes if (code in PROGRAM_XIDS) is program]
+        found += [problem(name, gpu=index, codes=told)] if told else []
+    reasons, never = gpu["reasons"], gpu["readings"] + 1
+    slowed = sorted(name for name in reasons if reasons[name]["in_a_row"] >= TROUBLE.get(name, never))
     if slowed:
-        share = max(slowed.values()) / gpu["readings"]
-        found.append(problem("gpu_slowed", gpu=index, reasons=sorted(slowed), share=share))
+        share = max(reasons[name]["readings"] for name in slowed) / gpu["readings"]
+        found.append(problem("gpu_slowed", gpu=index, reasons=slowed, share=share))
     times = {"before": before["processes"], "during": gpu["others_during"], "after": after["processes"]}
     shared = [name for name, count in times.items() if count]
     if shared:
@@ -197,7 +167,6 @@ def visible_devices(value: str, facts: Facts) -> Problems:
     known = facts["host"]["gpus"] if facts["host"]["driver_libraries"]["nvml"]["answered"] else None
 
     def names_gpu(entry: str) -> bool:
-        """Return whether the entry names a GPU for CUDA, or could if the GPUs are not known."""
         if re.fullmatch(r"\d+", entry):
             return known is None or int(entry) < len(known)
         if entry.startswith("GPU-"):
@@ -216,11 +185,8 @@ def visible_devices(value: str, facts: Facts) -> Problems:
 
 
 def container_devices(value: str, facts: Facts) -> Problems:
-    """Judge the GPUs that a container asks for.
-
-    `none` mounts the driver's libraries without a GPU; `void` or an empty value mounts nothing (NVIDIA
-    Container Toolkit, specialized configurations).
-    """
+    # `none` mounts the driver's libraries without a GPU; `void` or an empty value mounts nothing (NVIDIA
+    # Container Toolkit, specialized configurations).
     if value in ("", "void", "none") and facts["host"]["container"]:
         # What the kernel module provides is visible in every container.
         lost = facts["host"]["kernel_driver"] is not None and not gpu_count(facts)
@@ -235,38 +201,27 @@ def driver_capabilities(value: str, facts: Facts) -> Problems:
         yield problem("driver_capabilities_without_compute", FAULT if lost else ADVISORY)
 
 
-def requirement_disabled(value: str, facts: Facts) -> Problems:
-    """Read the value as the container runtime does, as a boolean."""
-    if value.lower() in ("1", "true"):
-        yield problem("driver_requirement_disabled")
-
-
 def ptx_jit_forced(value: str, facts: Facts) -> Problems:
-    """Find GPUs without PTX: a wheel has it only for its newest compute capability.
-
-    Older GPUs can't run that.
-    """
-    if value == "1":
-        stranded = _gpus(facts, lambda found: not found.has_ptx)
-        yield problem("ptx_jit_forced", FAULT if stranded else ADVISORY, gpus=stranded)
+    """Find GPUs without PTX: a wheel has it only for its newest compute capability, so not for older GPUs."""
+    return _ptx_problems("ptx_jit_forced", value, facts, lambda found: not found.has_ptx)
 
 
 def ptx_jit_disabled(value: str, facts: Facts) -> Problems:
     """Find GPUs for which the wheel holds kernels only as PTX."""
-    if value == "1":
-        stranded = _gpus(facts, lambda found: found.kernels == JIT)
-        yield problem("ptx_jit_disabled", FAULT if stranded else ADVISORY, gpus=stranded)
+    return _ptx_problems("ptx_jit_disabled", value, facts, lambda found: found.kernels == JIT)
 
 
-def _gpus(facts: Facts, stranded: Callable[[Coverage], bool]) -> list[dict[str, Any]]:
-    """Return the kinds of GPUs that the installed TensorFlow's kernels reach in the given way."""
+def _ptx_problems(code: str, value: str, facts: Facts, stranded: Callable[[Coverage], bool]) -> Problems:
+    """Yield a problem that names the kinds of GPUs which the installed TensorFlow can't reach any more."""
     named, tensorflow = set(), facts["tensorflow"]
-    for gpu in facts["host"]["gpus"] if tensorflow else []:
+    for gpu in facts["host"]["gpus"] if tensorflow and value == "1" else []:
         if gpu["compute_capability"]:
             found = coverage(tensorflow["version"], tensorflow["build"], gpu["compute_capability"])
             if found and stranded(found):
                 named.add((str(gpu["name"]), gpu["compute_capability"]))
-    return [{"name": name, "compute_capability": capability} for name, capability in sorted(named)]
+    gpus = [{"name": name, "compute_capability": capability} for name, capability in sorted(named)]
+    if value == "1":
+        yield problem(code, FAULT if gpus else ADVISORY, gpus=gpus)
 
 
 def min_multiprocessors(value: str, facts: Facts) -> Problems:
@@ -278,12 +233,6 @@ def min_multiprocessors(value: str, facts: Facts) -> Problems:
     hidden = [gpu["name"] for gpu in offered if (gpu.get("multiprocessors") or 0) < int(value)]
     if hidden:
         yield problem("min_multiprocessors_hides_gpus", gpus=hidden)
-
-
-def number(value: str, facts: Facts) -> Problems:
-    """Expect a whole number."""
-    if not re.fullmatch(r"[+-]?\d+", value.strip()):
-        yield problem("number_unread")
 
 
 def cache_path(value: str, facts: Facts) -> Problems:
@@ -308,21 +257,18 @@ def log_level(value: str, facts: Facts) -> Problems:
 
 def keras_backend(value: str, facts: Facts) -> Problems:
     """Judge the backend, which Keras 3 reads when it (or `tf.keras`) is imported; Keras 2 doesn't read it."""
-    packages = facts["environment"]["packages"]
+    packages, needs = facts["environment"]["packages"], _KERAS_BACKENDS.get(value)
     if value in ("", "tensorflow") or packages.get("keras", "3").startswith("2."):
         return
     if value not in _KERAS_BACKENDS:
         yield problem("keras_backend_unknown")
-        return
-    needs = _KERAS_BACKENDS[value]
-    if needs is not None and needs not in packages:
+    elif needs is not None and needs not in packages:
         yield problem("keras_backend_missing", package=needs)
     else:
         yield problem("keras_backend_other")
 
 
 def xla_flags(value: str, facts: Facts) -> Problems:
-    """Judge flags of XLA itself."""
     codes = ("xla_flags_file_name", "xla_flags_from_file", "xla_flags_unknown_flag")
     yield from _flag_problems(codes, value, "xla_", facts)
     directory = parse(value).value("xla_gpu_cuda_data_dir")
@@ -389,8 +335,7 @@ RULES: dict[str, Callable[[str, Facts], Problems]] = {
     rule.__name__: rule
     for rule in (
         *(cache_path, container_devices, driver_capabilities, keras_backend, library_path, log_level),
-        *(min_multiprocessors, number, ptx_jit_disabled, ptx_jit_forced, requirement_disabled),
-        *(tf_xla_flags, visible_devices, xla_flags),
+        *(min_multiprocessors, ptx_jit_disabled, ptx_jit_forced, tf_xla_flags, visible_devices, xla_flags),
     )
 }
 
@@ -398,6 +343,8 @@ RULES: dict[str, Callable[[str, Facts], Problems]] = {
 def problems(row: dict[str, Any], value: str, facts: Facts) -> Problems:
     """Yield what is wrong with the value of the variable that a row of the table describes."""
     if "accepts" in row and value not in row["accepts"]:
+        yield problem(row["otherwise"])
+    if "matches" in row and not re.fullmatch(row["matches"], value.strip()):
         yield problem(row["otherwise"])
     notice: dict[str, Any] | None = row.get("notice")
     if notice is not None and value in notice["values"]:
@@ -413,10 +360,9 @@ def environment(context: Context) -> Result:
     known = {name: value[:_VALUE_LIMIT] for name, value in sorted(variables.items()) if name in rows}
     described = [{"name": name, "value": value, "kind": rows[name]["kind"]} for name, value in known.items()]
     others = sorted(name for name in variables if name not in rows)
-    found = [
-        {**entry, "variable": name, "value": value}
-        for name, value in known.items()
-        for entry in problems(rows[name], variables[name], context.facts)
-    ]
+    found = []
+    for name, value in known.items():
+        wrong = problems(rows[name], variables[name], context.facts)
+        found += [{**entry, "variable": name, "value": value} for entry in wrong]
     passed = statement("variables_harmless", count=len(known)) if known else statement("variables_unset")
     return judged(found, passed, {"variables": described[:_ENTRIES], "others": others[:_ENTRIES]})

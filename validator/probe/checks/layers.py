@@ -15,7 +15,7 @@ from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
 from ..tensorflow_devices import device_type, refusal
 from ..training import FLOAT32, Results, classifier, compile_model, describe
-from .speed import ratios, rounds, spread
+from .speed import ratios, spread, turns
 
 UNCOMPILED, COMPILED = "uncompiled", "compiled"
 _BATCH, _LENGTH, _WIDTH, _HEADS = 4, 32, 64, 4
@@ -48,33 +48,24 @@ def attention(context: Context) -> Result:
         expected = _attention_step(tf, reference, jit_compile=False)(sequence)
     runs = []
     for type_ in types:
+        tolerance = training.tolerance(type_, _ROUNDINGS, _WIDTH)
         with tf.device(f"/{kind}:0"):
             given = tf.identity(sequence)
             layer = _attention_layer(tf, f"mixed_{type_}", given)
             layer.set_weights(reference.get_weights())
             for mode in (UNCOMPILED, COMPILED):
-                runs.append(_attend(context, layer, type_, mode, given, expected))
+                if mode == COMPILED:
+                    context.tell(
+                        child.DOING, statement=statement("compiling", program="attention", type=type_)
+                    )
+                step = _attention_step(tf, layer, jit_compile=mode == COMPILED)
+                result = training.tried(tf, step, [given], expected, mode == COMPILED)
+                runs.append({"type": type_, "mode": mode, "tolerance": tolerance, **_dtypes(layer), **result})
     return judge_attention({"device_type": kind, "types": list(types), "runs": runs})
 
 
-def _attend(
-    context: Context, layer: Any, type_: str, mode: str, sequence: Any, expected: Results
-) -> dict[str, Any]:
-    tf = context.tensorflow
-    step = _attention_step(tf, layer, jit_compile=mode == COMPILED)
-    seen: dict[str, Any] = {"type": type_, "mode": mode, "error": None, "hlo": None, "results": []}
-    seen["tolerance"] = training.tolerance(type_, _ROUNDINGS, _WIDTH)
-    seen["compute_dtype"] = str(layer.compute_dtype)
-    seen["variable_dtype"] = str(layer.variable_dtype)
-    try:
-        if mode == COMPILED:
-            context.tell(child.DOING, statement=statement("compiling", program="attention", type=type_))
-            results, seen["compile_s"], seen["hlo"] = tensorflow_devices.compiled(step, sequence)
-        else:
-            results, _ = tensorflow_devices.timed(step, sequence)
-    except tf.errors.OpError as error:
-        return {**seen, "error": refusal(error)}
-    return {**seen, "results": training.compare_all(tf, results, expected)}
+def _dtypes(layer: Any) -> dict[str, str]:
+    return {name: str(getattr(layer, name)) for name in ("compute_dtype", "variable_dtype")}
 
 
 def _attention_layer(tf: Any, policy: str, sequence: Any) -> Any:
@@ -125,9 +116,8 @@ def judge_attention(evidence: dict[str, Any]) -> Result:
         problems += training.wrong_results(
             entry["results"], kind, entry["tolerance"], "float32", f"{type_}, {mode}"
         )
-    worst = training.worst_of_all(evidence["runs"])
-    passed = statement("attention_agrees", device_type=kind, types=evidence["types"], difference=worst)
-    return judged(problems, passed, evidence)
+    told = {"types": evidence["types"], "difference": training.worst_of_all(evidence["runs"])}
+    return judged(problems, statement("attention_agrees", device_type=kind, **told), evidence)
 
 
 def _policy_not_followed(entry: dict[str, Any], policy: str, type_: str) -> list[dict[str, Any]]:
@@ -154,8 +144,7 @@ def embedding(context: Context) -> Result:
     """Take a step with an embedding, uncompiled and compiled, and compare both with the CPU.
 
     The gradient is sparse: rows that occur several times are summed by atomic additions or a scatter, kernels
-    that no other check runs. XLA compiles it to a different program. The reference is computed without a
-    gradient tape, from the definition.
+    that no other check runs. The reference is computed without a gradient tape, from the definition.
     """
     tf = context.tensorflow
     kind = device_type(tf)
@@ -167,11 +156,8 @@ def embedding(context: Context) -> Result:
         values, weights = _embedding_numbers(tf)
         flat = tf.reshape(weights, (-1, _TABLE_WIDTH))
         gradient = tf.math.unsorted_segment_sum(flat, tf.reshape(ids, (-1,)), _TABLE_ROWS)
-        expected = {
-            "lookup": tf.gather(values, ids),
-            "gradient": gradient,
-            "step": values - _RATE * gradient,
-        }
+        expected = {"lookup": tf.gather(values, ids), "gradient": gradient}
+        expected["step"] = values - _RATE * gradient
     with tf.device(f"/{kind}:0"):
         runs = [_embed(tf, mode, ids, expected) for mode in (UNCOMPILED, COMPILED)]
     lookups = _LOOKUPS[0] * _LOOKUPS[1]
@@ -228,8 +214,8 @@ def judge_embedding(evidence: dict[str, Any]) -> Result:
         if mode == COMPILED and not entry["hlo"]["instructions"]:
             problems.append(problem("no_compiled_module"))
         problems += training.wrong_results(results, kind, EMBEDDING_TOLERANCE, "cpu", mode)
-    worst = training.worst_of_all(evidence["runs"])
     counts = {"lookups": evidence["lookups"], "rows": evidence["rows"]}
+    worst = training.worst_of_all(evidence["runs"])
     passed = statement("embedding_agrees", device_type=kind, **counts, difference=worst)
     return judged(problems, passed, evidence)
 
@@ -259,16 +245,9 @@ def cudnn_rnn(context: Context) -> Result:
     kind = device_type(tf)
 
     def measured() -> Result:
-        precision = training.precision(tf)
+        within = training.allowed(tf, _RNN_ROUNDINGS, _RNN_LENGTH)
         layers = [_recur(tf, name, kind) for name in _RNN_LAYERS]
-        evidence = {
-            "device_type": kind,
-            "keras": describe(tf),
-            "precision": precision,
-            "tolerance": training.tolerance(precision, _RNN_ROUNDINGS, _RNN_LENGTH),
-            "layers": layers,
-        }
-        return judge_cudnn_rnn(evidence)
+        return judge_cudnn_rnn({"device_type": kind, "keras": describe(tf), **within, "layers": layers})
 
     return training.also_in_float32(context, "cudnn_rnn_float32", measured(), measured)
 
@@ -283,12 +262,8 @@ def _recur(tf: Any, name: str, kind: str) -> dict[str, Any]:
                 states = layer(sequence)
                 loss = tf.reduce_mean(tf.square(states))
             found = tape.gradient(loss, [sequence, *layer.trainable_weights])
-            return {
-                "states": states,
-                "gradient by input": found[0],
-                "gradient by kernel": found[1],
-                "gradient by recurrent kernel": found[2],
-            }
+            names = ("input", "kernel", "recurrent kernel")
+            return {"states": states, **{f"gradient by {name}": one for name, one in zip(names, found)}}
 
         return tf.function(step, autograph=False)
 
@@ -320,13 +295,10 @@ def judge_cudnn_rnn(evidence: dict[str, Any]) -> Result:
             problems.append(problem("rnn_without_cudnn", layer=name))
         results = [{**result, "name": f"{name}: {result['name']}"} for result in entry["results"]]
         problems += training.wrong_results(results, kind, evidence["tolerance"], "cells", UNCOMPILED)
-    passed = statement(
-        "rnn_agrees",
-        layers=[entry["layer"] for entry in layers],
-        kernels=sorted({kernel["op"] for entry in layers for kernel in entry["kernels"]}),
-        device_type=kind,
-        difference=max(training.worst(entry["results"]) for entry in layers),
-    )
+    names = [entry["layer"] for entry in layers]
+    kernels = sorted({kernel["op"] for entry in layers for kernel in entry["kernels"]})
+    worst = max(training.worst(entry["results"]) for entry in layers)
+    passed = statement("rnn_agrees", layers=names, kernels=kernels, device_type=kind, difference=worst)
     return judged(problems, passed, evidence)
 
 
@@ -347,8 +319,7 @@ TENSOR_CORES = re.compile(r"884|1688|16816|hmma|xmma|gmma|tensorop", re.IGNORECA
 
 @dataclass(frozen=True)
 class Size:
-    """image: edge in pixels; width: channels of the first convolution; examples: in a batch. The width is a
-    multiple of 8, as tensor cores need."""
+    """image: edge in pixels; width: channels of the first convolution, a multiple of 8 for tensor cores."""
 
     image: int
     width: int
@@ -387,12 +358,10 @@ def mixed_precision(context: Context) -> Result:
 
 
 def tensor_cores(found: list[dict[str, Any]], kind: str) -> dict[str, bool | None]:
-    """Return whether the first GPU has tensor cores for each type; None where that is unknown."""
     capability = found[0].get("compute_capability") if found and kind == "GPU" else None
-    return {
-        name: None if capability is None else leading_numbers(capability) >= needed
-        for name, needed, _ in POLICIES.values()
-    }
+    if capability is None:
+        return dict.fromkeys(name for name, _, _ in POLICIES.values())
+    return {name: leading_numbers(capability) >= needed for name, needed, _ in POLICIES.values()}
 
 
 def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
@@ -413,8 +382,7 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
         layer = next(layer for layer in model.layers if "conv" in layer.name)
         seen[policy] = {
             "policy": policy,
-            "compute_dtype": str(layer.compute_dtype),
-            "variable_dtype": str(layer.variable_dtype),
+            **_dtypes(layer),
             "device": layer(images[:1]).device,
             "optimizer": type(model.optimizer).__name__,
             "losses": [float(loss) for loss in history.history["loss"]],
@@ -422,12 +390,8 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
     taken: dict[str, list[float]] = {policy: [] for policy in models}
     for model in models.values():
         _turn(model, data)
-    order = list(models)
-    for number in rounds(ROUNDS, 60.0):
-        # Each policy goes first in turn.
-        shift = number % len(order)
-        for policy in order[shift:] + order[:shift]:
-            taken[policy].append(_turn(models[policy], data))
+    for policy in turns(list(models), ROUNDS, 60.0):
+        taken[policy].append(_turn(models[policy], data))
     for policy, model in models.items():
         names: list[str] = []
         if kind == "GPU":
@@ -435,12 +399,9 @@ def _train_policies(tf: Any) -> Iterator[dict[str, Any]]:
             names = [event.name for event in tensorflow_devices.kernels(tf, turn)[0]]
         on_tensor_cores = sum(bool(TENSOR_CORES.search(name)) for name in names)
         # None where the profiler can't see them.
-        seen[policy].update(
-            step_s=spread(taken[policy]),
-            speedup=ratios(taken[FLOAT32], taken[policy]),
-            kernels=len(names) if names else None,
-            tensor_core_kernels=on_tensor_cores if names else None,
-        )
+        counts = (len(names), on_tensor_cores) if names else (None, None)
+        seen[policy].update(zip(("kernels", "tensor_core_kernels"), counts))
+        seen[policy].update(step_s=spread(taken[policy]), speedup=ratios(taken[FLOAT32], taken[policy]))
     yield {"policies": list(seen.values())}
 
 
@@ -493,10 +454,10 @@ def judge_mixed_precision(evidence: dict[str, Any]) -> Result:
         problems += training.losses_differ("float32", entry, policy)
     if "LossScale" not in seen["mixed_float16"]["optimizer"]:
         problems.append(problem("no_loss_scaling"))
-    has = evidence["tensor_cores"]
     gains = [
-        {"type": name, "speedup": seen[policy]["speedup"], "tensor_cores": has[name]}
+        {"type": name, "speedup": seen[policy]["speedup"], "tensor_cores": evidence["tensor_cores"][name]}
         for policy, (name, _, _) in POLICIES.items()
     ]
-    passed = statement("policies_train", device_type=evidence["device_type"], gains=gains)
-    return judged(problems, passed, evidence)
+    return judged(
+        problems, statement("policies_train", device_type=evidence["device_type"], gains=gains), evidence
+    )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import glob
+import functools
 import os
 import re
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from ...problems import problem, statement
 from ...version_numbers import leading_numbers
-from .. import table
+from .. import installed, loader, table, xla
 from ..check import ERROR, FAIL, HOST, TENSORFLOW, Context, Result, check, judged, skipped
-from ..child import tail
-from ..collectors import installed, loader, xla
-from ..collectors.host import CUDA_NAME
-from ..collectors.loader import JIT, NONE, Coverage, older
+from ..child import Answer, tail
+from ..host import CUDA_NAME
+from ..loader import JIT, NONE, Coverage, older
 
 #: The wheel of each library, without the suffix that names its CUDA major.
 _WHEELS = {
@@ -50,23 +50,31 @@ def too_old(version: str | None, floor: str | None) -> bool:
     return leading_numbers(version)[:2] < leading_numbers(floor)[:2]
 
 
+def _opened(answer: Answer, soname: str) -> dict[str, Any]:
+    """Return `path` and `version` of a library; None where it did not open."""
+    seen: dict[str, Any] = next((value for value in answer.values if value.get("soname") == soname), {})
+    return {name: seen.get(name) for name in ("path", "version")}
+
+
+_LIMIT_S = loader.LIMIT_S + 10
+_CUDA = ("cuda-build",)
+
+
 @check(
     "Is every CUDA library that TensorFlow opens found, in a version that fits?",
     HOST,
-    limit_s=loader.LIMIT_S + 10,
-    requires=("cuda-build",),
+    _LIMIT_S,
+    requires=_CUDA,
 )
 def cuda_libraries(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
     answer = loader.open_libraries(tensorflow["directory"])
     phases = {value["phase"]: value["attempts"] for value in answer.values if "phase" in value}
-    opened = {value["soname"]: value for value in answer.values if "soname" in value}
     libraries = [
         {
             "soname": soname,
             "phase": phase,
-            "path": opened[soname]["path"] if soname in opened else None,
-            "version": opened[soname]["version"] if soname in opened else None,
+            **_opened(answer, soname),
             "built_with": built_with(soname, tensorflow["built_with"]),
             "error": error,
             "others": loader.neighbours(tensorflow["directory"], soname) if error else [],
@@ -74,11 +82,8 @@ def cuda_libraries(context: Context) -> Result:
         for phase, attempts in phases.items()
         for soname, error in attempts.items()
     ]
-    evidence = {
-        "opened_by": loader.FRAMEWORK,
-        "libraries": libraries,
-        "built_with_source": tensorflow["built_with_source"],
-    }
+    source = tensorflow["built_with_source"]
+    evidence = {"opened_by": loader.FRAMEWORK, "libraries": libraries, "built_with_source": source}
     if answer.failure is not None:
         failure = str(answer.failure)
         evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
@@ -109,12 +114,7 @@ def _missing(entry: dict[str, Any]) -> dict[str, Any]:
     return problem("library_not_found", soname=soname, others=others)
 
 
-@check(
-    "Does cuDNN load with all its parts, in the locked version?",
-    HOST,
-    limit_s=loader.LIMIT_S + 10,
-    requires=("cuda-build",),
-)
+@check("Does cuDNN load with all its parts, in the locked version?", HOST, _LIMIT_S, requires=_CUDA)
 def cudnn_load(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
     answer = loader.open_cudnn(tensorflow["directory"])
@@ -125,15 +125,9 @@ def cudnn_load(context: Context) -> Result:
     floor = built_with("libcudnn.so", tensorflow["built_with"])
     parts = [value for value in answer.values if "sub_library" in value]
     version_checks = {value["check"]: value["status"] for value in answer.values if "check" in value}
-    evidence: dict[str, Any] = {
-        "library": main,
-        "sub_libraries": parts,
-        "version_checks": version_checks,
-        "locked": locked,
-        "built_for_major": major,
-        "built_with": floor,
-        "built_with_source": tensorflow["built_with_source"],
-    }
+    evidence: dict[str, Any] = {"library": main, "sub_libraries": parts, "version_checks": version_checks}
+    evidence.update(locked=locked, built_for_major=major, built_with=floor)
+    evidence["built_with_source"] = tensorflow["built_with_source"]
     if answer.failure is not None:
         evidence["last_lines"] = tail(answer.stderr, lines=20).splitlines()
         ended = problem("cudnn_load_ended_process", error=str(answer.failure))
@@ -150,34 +144,26 @@ def cudnn_load(context: Context) -> Result:
         problems.append(problem("cudnn_of_another_major", version=version, built_for=major))
     elif too_old(version, floor):
         problems.append(problem("cudnn_too_old", version=version, built_with=floor, path=path))
-    problems += [
-        problem("cudnn_part_not_loaded", part=entry["sub_library"], error=entry["error"])
-        for entry in parts
+    for entry in parts:
         # From 9.28 on, a part needs the driver's library. If there is none, the check `driver` reports it.
-        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:")
-    ]
+        if entry["error"] and not entry["error"].startswith(f"{CUDA_NAME}:"):
+            told = {"part": entry["sub_library"], "error": entry["error"]}
+            problems.append(problem("cudnn_part_not_loaded", **told))
+    wrong = [(name, status) for name, status in version_checks.items() if status != 0]
     problems += [
-        problem("cudnn_part_of_another_version", function=name, status=status)
-        for name, status in version_checks.items()
-        if status != 0
+        problem("cudnn_part_of_another_version", function=one, status=status) for one, status in wrong
     ]
     good = sum(not entry["error"] for entry in parts)
     return judged(problems, statement("cudnn_loaded", version=version, parts=good), evidence)
 
 
-@check(
-    "Does another copy of a CUDA library load before the one that fits?",
-    HOST,
-    limit_s=loader.LIMIT_S + 10,
-    requires=("cuda-build",),
-)
+@check("Does another copy of a CUDA library load before the one that fits?", HOST, _LIMIT_S, requires=_CUDA)
 def library_conflicts(context: Context) -> Result:
     tensorflow = context.facts["tensorflow"]
     answer = loader.open_libraries(tensorflow["directory"])
-    opened = {value["soname"]: value for value in answer.values if "soname" in value}
-    sonames = dict.fromkeys(
-        soname for value in answer.values if "phase" in value for soname in value["attempts"] if soname
-    )
+    sonames: dict[str, None] = {}
+    for value in answer.values:
+        sonames.update(dict.fromkeys(value.get("attempts", ())))
     if not sonames:
         error = str(answer.failure) if answer.failure else None
         return Result(ERROR, statement("loader_silent", error=error))
@@ -187,34 +173,28 @@ def library_conflicts(context: Context) -> Result:
     cache = installed.cached()
     libraries = []
     for soname in sonames:
-        winner = opened[soname]["path"] if soname in opened else None
-        found = [
-            {**asdict(copy), "version": installed.version_of(copy.path, soname)}
-            for copy in installed.copies(soname, directories, runpath, cache)
-        ]
+        opened = _opened(answer, soname)
+        copies = installed.copies(soname, directories, runpath, cache)
+        found = [{**asdict(copy), "version": installed.version_of(copy.path, soname)} for copy in copies]
+        by = [copy["found_by"] for copy in found if copy["path"] == opened["path"]]
         libraries.append(
             {
                 "soname": soname,
-                "path": winner,
-                "version": opened[soname]["version"] if soname in opened else None,
+                **opened,
                 "built_with": built_with(soname, tensorflow["built_with"]),
                 # None if it is not among the copies, because a library that was loaded earlier opened it.
-                "found_by": next((copy["found_by"] for copy in found if copy["path"] == winner), None),
-                "others": [copy for copy in found if copy["path"] != winner],
+                "found_by": by[0] if by else None,
+                "others": [copy for copy in found if copy["path"] != opened["path"]],
             }
         )
     main = next((entry for entry in libraries if entry["soname"].startswith("libcudnn.")), None)
     parts = _cudnn_parts(main, directories, cache) if main and main["path"] else []
-    evidence = {
-        "search_path": {installed.LIBRARY_PATH: directories, installed.RUNPATH: runpath},
-        "libraries": libraries,
-        "cudnn_parts": parts,
-    }
+    searched = {installed.LIBRARY_PATH: directories, installed.RUNPATH: runpath}
+    evidence = {"search_path": searched, "libraries": libraries, "cudnn_parts": parts}
     problems = [entry for library in libraries for entry in _older_copy(library)]
     # cuBLAS's libraries only work together.
-    cublas = [
-        entry for entry in libraries if entry["soname"].startswith(("libcublas.so.", "libcublasLt.so."))
-    ]
+    names = ("libcublas.so.", "libcublasLt.so.")
+    cublas = [entry for entry in libraries if entry["soname"].startswith(names)]
     if len({entry["version"] for entry in cublas if entry["version"]}) > 1:
         told = [{name: entry[name] for name in ("soname", "version", "path")} for entry in cublas]
         problems.append(problem("cublas_versions_differ", soname=cublas[0]["soname"], libraries=told))
@@ -234,12 +214,9 @@ def _cudnn_parts(
     main: dict[str, Any], directories: list[str], cache: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """Return cuDNN's sub-libraries, which its main library opens by name, with the place of each."""
-    suffix = f".so.{main['soname'].rpartition('.')[2]}"
-    names = {
-        os.path.basename(path)
-        for directory in (os.path.dirname(main["path"]), *directories)
-        for path in glob.glob(os.path.join(glob.escape(directory), f"libcudnn_*{suffix}"))
-    }
+    names: set[str] = set()
+    for directory in (Path(main["path"]).parent, *map(Path, directories)):
+        names |= {path.name for path in directory.glob(f"libcudnn_*.so.{main['soname'].rpartition('.')[2]}")}
     runpath = installed.runpath(main["path"])
     found = []
     for name in sorted(names):
@@ -251,13 +228,9 @@ def _cudnn_parts(
 
 
 def _older_copy(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the problem that an older copy comes before one that fits."""
-    fitting = [
-        copy
-        for copy in entry["others"]
-        if copy["version"] is not None and not too_old(copy["version"], entry["built_with"])
-    ]
-    if not fitting or not too_old(entry["version"], entry["built_with"]):
+    floor, known = entry["built_with"], [copy for copy in entry["others"] if copy["version"] is not None]
+    fitting = [copy for copy in known if not too_old(copy["version"], floor)]
+    if not fitting or not too_old(entry["version"], floor):
         return []
     told = {name: entry[name] for name in ("soname", "path", "version", "found_by", "built_with")}
     other = {"other_path": fitting[0]["path"], "other_version": fitting[0]["version"]}
@@ -282,7 +255,7 @@ def _strayed_cudnn(main: dict[str, Any], parts: list[dict[str, Any]]) -> list[di
 @check(
     "Do the kernels of TensorFlow and cuDNN run on these GPUs with this driver?",
     HOST,
-    limit_s=loader.LIMIT_S + 10,
+    _LIMIT_S,
     requires=("cuda-build", "gpu"),
 )
 def compute_capability(context: Context) -> Result:
@@ -296,14 +269,10 @@ def compute_capability(context: Context) -> Result:
         capability = gpu["compute_capability"]
         if capability:
             found = loader.coverage(tensorflow["version"], tensorflow["build"], capability)
-            gpus.append(
-                {
-                    "name": gpu["name"],
-                    "compute_capability": capability,
-                    **(asdict(found) if found else dict.fromkeys(Coverage.__dataclass_fields__)),
-                    "cudnn": None if minimum is None else not older(capability, minimum),
-                }
-            )
+            reached = asdict(found) if found else dict.fromkeys(Coverage.__dataclass_fields__)
+            has_cudnn = None if minimum is None else not older(capability, minimum)
+            named = {"name": gpu["name"], "compute_capability": capability}
+            gpus.append({**named, **reached, "cudnn": has_cudnn})
     evidence = {"driver_cuda": driver_cuda, "cudnn": cudnn, "cudnn_minimum": minimum, "gpus": gpus}
     if not gpus:
         return skipped(statement("compute_capability_unknown"), evidence)
@@ -330,44 +299,24 @@ def compute_capability(context: Context) -> Result:
     return judged(problems + without_cudnn, statement("kernels_run", gpus=shown), evidence)
 
 
-@check(
-    "Is the imported TensorFlow built with CUDA, and is it the installed one?",
-    TENSORFLOW,
-    limit_s=30,
-    requires=("cuda-build",),
-)
+@check("Is the imported TensorFlow built with CUDA, and is it the installed one?", TENSORFLOW, 30, _CUDA)
 def tensorflow_build(context: Context) -> Result:
     tf, installed_version = context.tensorflow, context.facts["tensorflow"]["version"]
     build = dict(tf.sysconfig.get_build_info())
     version = tf.version.VERSION
-    evidence = {
-        "version": version,
-        "git_version": tf.version.GIT_VERSION,
-        "compiler_version": tf.version.COMPILER_VERSION,
-        "build": build,
-    }
-
-    def plain(version: str) -> str:
-        """Return the version without what differs between the wheel and the library.
-
-        That is `-rc1` and `rc1`, `-dev20261127` and `.dev20261127`, `.post1`, and a local version.
-        """
-        return re.sub(r"(\.post\d+)?(\+.*)?$|-|\.(?=dev)", "", version)
-
+    compiled = {"git_version": tf.version.GIT_VERSION, "compiler_version": tf.version.COMPILER_VERSION}
+    # What differs between the wheel and the library: `-rc1` and `rc1`, `-dev20261127` and `.dev20261127`,
+    # `.post1`, and a local version.
+    plain = functools.partial(re.sub, r"(\.post\d+)?(\+.*)?$|-|\.(?=dev)", "")
     problems = []
     if installed_version is not None and plain(installed_version) != plain(version):
         problems.append(problem("tensorflow_shadowed", imported=version, installed=installed_version))
     cuda, cudnn = build.get("cuda_version"), build.get("cudnn_version")
     passed = statement("tensorflow_built_for", version=version, cuda=cuda, cudnn=cudnn)
-    return judged(problems, passed, evidence)
+    return judged(problems, passed, {"version": version, **compiled, "build": build})
 
 
-@check(
-    "Does XLA find ptxas and libdevice, and is their version free of known bugs?",
-    TENSORFLOW,
-    limit_s=60,
-    requires=("cuda-build",),
-)
+@check("Does XLA find ptxas and libdevice, and is their version free of known bugs?", TENSORFLOW, 60, _CUDA)
 def xla_toolchain(context: Context) -> Result:
     search = xla.search(os.path.dirname(context.tensorflow.__file__))
     if search is None:
@@ -381,11 +330,8 @@ def xla_toolchain(context: Context) -> Result:
 
 def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilities: list[str]) -> Result:
     """Return the result for a search, the preferred directory, PATH, and the GPUs here."""
-    looked_at = [
-        {"path": candidate, "version": xla.ptxas_version(candidate)}
-        for candidate in xla.ptxas_candidates(search, preferred, path)
-        if os.path.exists(candidate)
-    ]
+    there = [file for file in xla.ptxas_candidates(search, preferred, path) if os.path.exists(file)]
+    looked_at = [{"path": file, "version": xla.ptxas_version(file)} for file in there]
     runs = (entry for entry in looked_at if entry["version"] and xla.usable(search, entry["version"]))
     ptxas = next(runs, None)
     libdevices = xla.libdevice_candidates(search, preferred)
@@ -401,19 +347,15 @@ def judge_xla_toolchain(search: xla.Search, preferred: str, path: str, capabilit
         "capabilities": capabilities,
         "advisories": advisories,
     }
-    problems = [
-        problem(entry["code"], version=str(ptxas["version"]))
-        for entry in advisories
-        if ptxas and entry["applies"]
-    ]
+    tool = ptxas or {"version": None, "path": None}
+    known = [entry["code"] for entry in advisories if entry["applies"]]
+    problems = [problem(code, version=str(tool["version"])) for code in known]
     if ptxas is None and looked_at:
         problems.append(problem("ptxas_unusable", found=looked_at))
     elif ptxas is None:
         problems.append(problem("ptxas_missing"))
     if libdevice is None:
         problems.append(problem("libdevice_missing"))
-
-    tool = ptxas or {"version": None, "path": None}
     others = sorted({entry["version"] for entry in looked_at if entry["version"]} - {tool["version"]})
     place = os.path.dirname(str(libdevice))
     return judged(problems, statement("toolchain_found", **tool, libdevice=place, others=others), evidence)

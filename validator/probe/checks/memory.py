@@ -17,7 +17,7 @@ from typing import Any, Callable
 from ...problems import problem, statement
 from .. import child
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged
-from ..collectors.host import free_memory
+from ..host import free_memory
 from ..tensorflow_devices import device_type
 from .speed import GRAPH, SIZES, XLA, batch, training_step
 
@@ -75,7 +75,6 @@ def memory(context: Context) -> Result:
 
 
 def _grow(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
-    """Set memory growth before the first operation."""
     tf.config.experimental.set_memory_growth(_only_first_gpu(tf), True)
     yield _taken_by_one_operation(tf)
 
@@ -128,12 +127,8 @@ def _train(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
                         pages = Path("/proc/self/statm").read_text().split()[1]
                         held.append(int(pages) * os.sysconf("SC_PAGE_SIZE"))
                 float(step(images, labels))
-            yield {
-                "mode": mode,
-                "measured": "allocator" if kind == "GPU" else "resident set",
-                "bytes": held,
-                "growth_bytes": steady_growth(held),
-            }
+            measured = "allocator" if kind == "GPU" else "resident set"
+            yield {"mode": mode, "measured": measured, "bytes": held, "growth_bytes": steady_growth(held)}
 
 
 def steady_growth(held: list[int]) -> int:
@@ -168,7 +163,6 @@ def _taken_by_one_operation(tf: Any) -> dict[str, Any]:
 
 
 def _error(call: Callable[[], object]) -> dict[str, str] | None:
-    """Return what the call raises, or None."""
     try:
         call()
     except Exception as error:  # whatever it is, it is the answer
@@ -198,12 +192,7 @@ def judge_memory(evidence: dict[str, Any]) -> Result:
         if entry["growth_bytes"] > TOLERANCE:
             told = {"mode": entry["mode"], "growth_bytes": entry["growth_bytes"]}
             problems.append(problem("memory_grows_over_steps", **told, steps=STEPS))
-    passed = statement(
-        "memory_holds",
-        device_type=evidence["device_type"],
-        growth_bytes=growth["taken_bytes"] if growth else None,
-        whole_bytes=whole["taken_bytes"] if whole else None,
-        steps=STEPS,
-        leaked_bytes=max(entry["growth_bytes"] for entry in evidence["leak"]),
-    )
-    return judged(problems, passed, evidence)
+    taken, everything = ((trial or {}).get("taken_bytes") for trial in (growth, whole))
+    leaked = max(entry["growth_bytes"] for entry in evidence["leak"])
+    told = {"device_type": evidence["device_type"], "growth_bytes": taken, "whole_bytes": everything}
+    return judged(problems, statement("memory_holds", **told, steps=STEPS, leaked_bytes=leaked), evidence)

@@ -18,7 +18,7 @@ from ...version_numbers import leading_numbers
 from .. import child, table
 from ..check import HOST, OWN, PASS, SKIP, Context, Result, check, gpu_count, judged, skipped
 from ..child import SIGNAL, TIMED_OUT, tail
-from ..collectors.installed import import_names, normalized
+from ..installed import import_names, normalized
 
 Facts = dict[str, Any]
 #: Packages for which a file or package with the same name that comes first on the path would be imported
@@ -41,24 +41,14 @@ def python_stack(context: Context) -> Result:
         return skipped(statement("tensorflow_not_installed", check=None))
     required = requirements(facts)
     kept = ("distribution", "version", "directory")
-    evidence = {
-        "tensorflow": {key: tensorflow[key] for key in kept} if tensorflow else None,
-        "distributions": present,
-        "requirements": required,
-    }
+    chosen = {key: tensorflow[key] for key in kept} if tensorflow else None
+    evidence = {"tensorflow": chosen, "distributions": present, "requirements": required}
     names = {entry["name"] for entry in required}
-    problems = [
-        *_unmet(facts, required),
-        *_installed_twice(facts, names),
-        *_legacy_keras(facts),
-        *_shadowed(facts),
-        *_from_user_site(facts, names),
-    ]
-    shown = [
-        {"name": name, "version": packages[name]} for name in table("stack")["shown"] if name in packages
-    ]
-    met = statement("requirements_met", count=len(required), shown=shown)
-    result = judged(problems, met, evidence)
+    problems = [*_unmet(facts, required), *_installed_twice(facts, names), *_legacy_keras(facts)]
+    problems += [*_shadowed(facts), *_from_user_site(facts, names)]
+    there = [name for name in table("stack")["shown"] if name in packages]
+    shown = [{"name": name, "version": packages[name]} for name in there]
+    result = judged(problems, statement("requirements_met", count=len(required), shown=shown), evidence)
     if result.outcome == PASS and not required:
         return replace(result, outcome=SKIP, statement=statement("no_requirements"))
     return result
@@ -108,17 +98,16 @@ def _unmet(facts: Facts, required: list[dict[str, Any]]) -> Iterator[dict[str, A
         elif entry["fits"] is False:
             yield problem("requirement_unmet", **told, installed=entry["installed"])
     packages = facts["environment"]["packages"]
-    version = facts["tensorflow"]["version"] if facts["tensorflow"] else None
+    tensorflow = {"tensorflow": facts["tensorflow"]["version"]} if facts["tensorflow"] else {}
     unmet = {entry["name"] for entry in required if entry["fits"] is False}
+
+    def holds(wanted: dict[str, str], versions: dict[str, Any]) -> bool:
+        return all(versions.get(name) and _fits(versions[name], bound) for name, bound in wanted.items())
+
     for rule in table("stack")["rules"]:
-        name = rule["package"]
+        name, release = rule["package"], {key: rule[key] for key in ("tensorflow",) if key in rule}
         installed = packages.get(name)
-        if name in unmet:
-            continue
-        if "tensorflow" in rule and not (version and _fits(version, rule["tensorflow"])):
-            continue
-        others: dict[str, str] = rule.get("with", {})
-        if all(other in packages and _fits(packages[other], wanted) for other, wanted in others.items()):
+        if name not in unmet and holds(release, tensorflow) and holds(rule.get("with", {}), packages):
             there = installed is not None and _fits(installed, rule["versions"])
             if there or (installed is None and rule.get("absent")):
                 yield problem(rule["code"], package=name, installed=installed)
@@ -183,7 +172,6 @@ def _origin(package: str) -> str | None:
 
 
 def _beside_metadata(origin: str, names: list[str]) -> bool:
-    """Return whether the metadata of one of the distributions is in the same directory as the package."""
     entries = [*Path(origin).parent.glob("*.dist-info"), *Path(origin).parent.glob("*.egg-info")]
     return any(normalized(entry.name.partition("-")[0]) in names for entry in entries)
 
@@ -205,19 +193,17 @@ def _from_user_site(facts: Facts, names: set[str]) -> Iterator[dict[str, Any]]:
 @check(
     "Does a TPU or another accelerator's plugin change which devices TensorFlow chooses?",
     HOST,
-    limit_s=10,
+    10,
     required=False,
 )
 def tpu_interference(context: Context) -> Result:
     tensorflow, environment = context.facts["tensorflow"], context.facts["environment"]
     if tensorflow is None:
         return skipped(statement("tensorflow_not_installed", check=None))
-    known = table("accelerators")
-    installed = environment["packages"]
-    variables = environment["variables"]
+    known, variables = table("accelerators"), environment["variables"]
     chosen = {name: variables[name] for name in known["variables"] if name in variables}
-    rows = [row for row in known["packages"] if row["name"] in installed]
-    packages = {row["name"]: installed[row["name"]] for row in rows}
+    rows = [row for row in known["packages"] if row["name"] in environment["packages"]]
+    packages = {row["name"]: environment["packages"][row["name"]] for row in rows}
     # TensorFlow loads the libraries of PluggableDevices from there when it is imported.
     directory = Path(tensorflow["directory"]).parent / "tensorflow-plugins"
     plugins = sorted(file.name for file in directory.glob("*") if re.search(r"\.so(\.\d+)*$", file.name))
@@ -248,13 +234,8 @@ _OURS = re.compile(
 )
 
 
-class LockError(ValueError):
-    """The text is not a lock."""
-
-
 def pins(text: str) -> dict[str, str]:
-    """Return a lock's versions by normalized name. Raises LockError with the line of anything that is not a
-    pin."""
+    """Return a lock's versions by normalized name. Raises ValueError with the line of what is not a pin."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         stripped = line.strip()
@@ -262,19 +243,18 @@ def pins(text: str) -> dict[str, str]:
             continue
         match = _PIN.match(stripped)
         if not match:
-            raise LockError(f'line {number}: "{stripped[:80]}" is not a pin (expected name==version)')
+            raise ValueError(f'line {number}: "{stripped[:80]}" is not a pin (expected name==version)')
         name = normalized(match[1])
         if name in found:
-            raise LockError(f"line {number}: {name} is pinned twice")
+            raise ValueError(f"line {number}: {name} is pinned twice")
         found[name] = match[2]
     if not found:
-        raise LockError("the lock has no pins")
+        raise ValueError("the lock has no pins")
     return found
 
 
 def added(text: str) -> list[str]:
-    """Return the normalized names of the packages that the lock was resolved with and TensorFlow does not
-    need, sorted; a package whose marker did not apply is not pinned, and not returned."""
+    """Return the pinned packages that the lock was resolved with and TensorFlow does not need, sorted."""
     pinned = pins(text)
     names = {normalized(match[1]) for match in _REQUIRES.finditer(text)}
     return sorted(name for name in names if name in pinned and not _OURS.fullmatch(name))
@@ -375,19 +355,16 @@ def _imports(modules: list[str]) -> dict[str, Any]:
     Return `{gpus, module, failure, detail, last_lines}`: how many there are, or which module's import failed
     (None for the question itself), and how (`failure` is a kind of `child`).
     """
-
     command = [sys.executable, "-u", "-c", _PROGRAM, str(os.getpid()), json.dumps(modules)]
-    answer = child.ask(command, limit_s=_LIMIT_S)
+    answer = child.ask(command, _LIMIT_S)
     begun = [value["begun"] for value in answer.values if "begun" in value]
     gpus = [value["gpus"] for value in answer.values if "gpus" in value]
-    failure = answer.failure
-    return {
-        "gpus": gpus[0] if gpus else None,
-        "module": begun[-1] if failure and begun else None,
-        "failure": failure.kind if failure else None,
-        "detail": str(failure) if failure else None,
-        "last_lines": tail(answer.stderr, lines=20).splitlines() if failure else [],
-    }
+    failure, seen = answer.failure, {"gpus": gpus[0] if gpus else None}
+    if failure is None:
+        return {**seen, "module": None, "failure": None, "detail": None, "last_lines": []}
+    told = {"failure": failure.kind, "detail": str(failure)}
+    lines = tail(answer.stderr, lines=20).splitlines()
+    return {**seen, "module": begun[-1] if begun else None, **told, "last_lines": lines}
 
 
 def _import_problems(package: str, seen: dict[str, Any], gpus: int) -> list[dict[str, Any]]:

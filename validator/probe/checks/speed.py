@@ -14,16 +14,18 @@ import statistics
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable
+from pathlib import Path
+from typing import Any, Callable, TypeVar
 
 from ...problems import problem, statement
 from .. import child, tensorflow_devices, training
 from ..check import FULL, TENSORFLOW, Context, Result, check, judged, skipped
-from ..collectors.xla import parse, unknown_flags
 from ..tensorflow_devices import device_type
+from ..xla import parse, unknown_flags
 
 LEARNING_RATE = 0.01
 EAGER, GRAPH, XLA = "eager", "graph", "xla"
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,6 @@ def shapes(size: Size) -> list[tuple[int, ...]]:
 
 
 def weight_bytes(size: Size) -> int:
-    """Return the bytes of the weights in float32."""
     return 4 * sum(math.prod(shape) for shape in shapes(size))
 
 
@@ -137,9 +138,9 @@ def spread(samples: Sequence[float]) -> dict[str, float] | None:
     """
     if not samples:
         return None
-    first, median, third = (
-        statistics.quantiles(samples, n=4, method="inclusive") if len(samples) > 1 else [samples[0]] * 3
-    )
+    first = median = third = samples[0]
+    if len(samples) > 1:
+        first, median, third = statistics.quantiles(samples, n=4, method="inclusive")
     extremes = {"min": min(samples), "max": max(samples)}
     return {"median": median, "q1": first, "q3": third, **extremes, "samples": len(samples)}
 
@@ -149,16 +150,18 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float] |
     return spread([left / right for left, right in zip(above, below) if right > 0])
 
 
-def rounds(most: int, enough_s: float) -> Iterator[int]:
-    """Yield the numbers of rounds: three, and up to `most` until `enough_s` seconds are over.
+def turns(runs: Sequence[Run], most: int, enough_s: float) -> Iterator[Run]:
+    """Yield each of the runs once in every round, each round beginning with another one.
 
-    So a slow machine does fewer rounds instead of timing out.
+    There are three rounds, and up to `most` until `enough_s` seconds are over: a slow machine does fewer
+    instead of timing out.
     """
     started = time.monotonic()
     for number in range(most):
         if number >= 3 and time.monotonic() - started > enough_s:
             return
-        yield number
+        first = number % len(runs)
+        yield from (*runs[first:], *runs[:first])
 
 
 MODES = (EAGER, GRAPH, XLA)
@@ -189,12 +192,7 @@ class Mode:
     device: str = ""
 
 
-@check(
-    "How does XLA change the time, memory and kernels of a training step?",
-    TENSORFLOW,
-    limit_s=600,
-    depth=FULL,
-)
+@check("How does XLA change the time, memory and kernels of a training step?", TENSORFLOW, 600, depth=FULL)
 def xla_speedup(context: Context) -> Result:
     """Train one classifier eagerly, as a graph and compiled by XLA, in turns within one run.
 
@@ -229,15 +227,12 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
                 # With tracing and compiling.
                 mode.first_step_s = time.perf_counter() - start
             mode.device = loss.device
-    for number in rounds(ROUNDS, 30.0):
-        # Each mode goes first in turn.
-        for mode in modes[number % 3 :] + modes[: number % 3]:
-            _turn(tf, kind, mode, images, labels)
+    for mode in turns(modes, ROUNDS, 30.0):
+        _turn(tf, kind, mode, images, labels)
     # A model's own share is what its steps took, without what was held before and the other models' weights.
     others = None if held is None else held["current"] + (len(modes) - 1) * weight_bytes(size)
     kernels_unknown = count_kernels(tf, kind, modes, images, labels)
     unknown = statement("allocator_keeps_no_count", device_type=kind) if held is None else None
-    precision = training.precision(tf)
     return {
         "device_type": kind,
         "model": {**size.described, "batch": examples},
@@ -246,9 +241,13 @@ def _measure(tf: Any, kind: str, examples: int) -> dict[str, Any]:
         **described(modes, others),
         "kernels_unknown": kernels_unknown,
         "memory_unknown": unknown,
-        "tolerance": training.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+        "tolerance": _tolerance(tf, size, examples),
         "largest_difference": difference(modes),
     }
+
+
+def _tolerance(tf: Any, size: Size, examples: int) -> float:
+    return training.tolerance(training.precision(tf), _ROUNDINGS, examples * size.image * size.image)
 
 
 def _turn(tf: Any, kind: str, mode: Mode, images: Any, labels: Any) -> None:
@@ -285,41 +284,30 @@ def described(modes: list[Mode], others: int | None) -> dict[str, Any]:
 
     others: bytes that were held beside a mode's own; None where the allocator doesn't count.
     """
-    peaks = {
-        mode.name: max(mode.peak_bytes) - others if others is not None and mode.peak_bytes else None
-        for mode in modes
-    }
-    seen = []
+    seen: dict[str, dict[str, Any]] = {}
     for mode in modes:
         usual = spread(mode.step_s)
         assert usual is not None
-        compile_s = None if mode.name == EAGER else max(0.0, mode.first_step_s - usual["median"])
-        seen.append(
-            {
-                "mode": mode.name,
-                "device": mode.device,
-                "step_s": usual,
-                "first_step_s": mode.first_step_s,
-                "compile_s": compile_s,
-                "peak_bytes": peaks[mode.name],
-                "kernels_per_step": mode.kernels,
-                "losses": mode.losses,
-            }
-        )
-    by_name = {mode.name: mode for mode in modes}
-
-    def over(above: float | None, below: float | None) -> float | None:
-        return above / below if above is not None and below else None
-
-    compared = {
-        f"{above}/{below}": {
-            "step_time": ratios(by_name[above].step_s, by_name[below].step_s),
-            "peak_bytes": over(peaks[above], peaks[below]),
-            "kernels": over(by_name[above].kernels, by_name[below].kernels),
+        counted = others is not None and mode.peak_bytes
+        seen[mode.name] = {
+            "mode": mode.name,
+            "device": mode.device,
+            "step_s": usual,
+            "first_step_s": mode.first_step_s,
+            "compile_s": None if mode.name == EAGER else max(0.0, mode.first_step_s - usual["median"]),
+            "peak_bytes": max(mode.peak_bytes) - others if counted and others is not None else None,
+            "kernels_per_step": mode.kernels,
+            "losses": mode.losses,
         }
-        for above, below in ((GRAPH, EAGER), (XLA, GRAPH), (XLA, EAGER))
-    }
-    return {"modes": seen, "ratios": compared}
+    samples = {mode.name: mode.step_s for mode in modes}
+    compared: dict[str, dict[str, Any]] = {}
+    for above, below in ((GRAPH, EAGER), (XLA, GRAPH), (XLA, EAGER)):
+        found: dict[str, Any] = {"step_time": ratios(samples[above], samples[below])}
+        for name, key in (("peak_bytes", "peak_bytes"), ("kernels", "kernels_per_step")):
+            one, other = seen[above][key], seen[below][key]
+            found[name] = one / other if one is not None and other else None
+        compared[f"{above}/{below}"] = found
+    return {"modes": list(seen.values()), "ratios": compared}
 
 
 def difference(modes: list[Mode]) -> float:
@@ -342,14 +330,10 @@ def judge_xla_speedup(evidence: dict[str, Any]) -> Result:
     elif found > tolerance:
         problems.append(problem("modes_disagree", difference=found, tolerance=tolerance))
     xla, graph = (evidence["ratios"][name] for name in (f"{XLA}/{GRAPH}", f"{GRAPH}/{EAGER}"))
-    passed = statement(
-        "xla_step_times",
-        device_type=evidence["device_type"],
-        xla_graph=xla["step_time"],
-        memory=xla["peak_bytes"],
-        graph_eager=graph["step_time"],
+    told = {"xla_graph": xla["step_time"], "memory": xla["peak_bytes"], "graph_eager": graph["step_time"]}
+    return judged(
+        problems, statement("xla_step_times", device_type=evidence["device_type"], **told), evidence
     )
-    return judged(problems, passed, evidence)
 
 
 #: What XLA keeps on disk: the variable that takes the flag, the beginning of the variable's flags, the flag.
@@ -392,10 +376,9 @@ def xla_cache(context: Context) -> Result:
             )
             if answer.failure is not None:
                 return child.broken_off(f"xla_cache_{turn}", answer, evidence)
-            paths = [os.path.join(directory, name) for name in os.listdir(directory)]
-            programs = [path for path in paths if path.endswith(".pb")]
-            sizes = [os.path.getsize(path) for path in paths]
-            evidence[turn] = {**answer.values[0], "programs": len(programs), "bytes": sum(sizes)}
+            sizes = [path.stat().st_size for path in Path(directory).iterdir()]
+            kept = {"programs": len(list(Path(directory).glob("*.pb"))), "bytes": sum(sizes)}
+            evidence[turn] = {**answer.values[0], **kept}
     return judge_xla_cache(evidence)
 
 
@@ -411,12 +394,11 @@ def _first_steps(tf: Any, kind: str) -> Iterator[dict[str, Any]]:
             start = time.perf_counter()
             losses.append(float(step(images, labels)))
             seconds.append(time.perf_counter() - start)
-    precision = training.precision(tf)
     yield {
         "first_step_s": seconds[0],
         "compile_s": max(0.0, seconds[0] - statistics.median(seconds[1:])),
         "losses": losses,
-        "tolerance": training.tolerance(precision, _ROUNDINGS, examples * size.image * size.image),
+        "tolerance": _tolerance(tf, size, examples),
     }
 
 

@@ -115,16 +115,6 @@ def layer(name: str, *given: Input, core: bool = False, label: str = "", **setti
     return Case(label or name, make, given, gradient=True, core=core)
 
 
-def _attend(tf: Any, q: Any, k: Any, v: Any) -> Any:
-    weights = tf.nn.softmax(tf.linalg.matmul(q, k, transpose_b=True) * 0.35, axis=-1)
-    return tf.linalg.matmul(weights, v)
-
-
-def _normalize_layer(tf: Any, x: Any) -> Any:
-    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-    return tf.nn.batch_normalization(x, mean, variance, None, None, 1e-5)
-
-
 def _ctc(tf: Any, logits: Any) -> Any:
     labels = tf.ones((2, 2), tf.int32)
     return tf.nn.ctc_loss(labels, logits, [2, 2], [6, 6], logits_time_major=False, blank_index=0)
@@ -232,11 +222,14 @@ _GROUPS: dict[str, tuple[Case, ...]] = {
     "normalization": (
         core("batch normalization",
             lambda tf, x, s, o: tf.compat.v1.nn.fused_batch_norm(x, s, o)[0], IMAGES, (4,), (4,)),
-        core("layer normalization", _normalize_layer, ROWS),
+        core("layer normalization", lambda tf, x: tf.nn.batch_normalization(
+            x, *tf.nn.moments(x, axes=[-1], keepdims=True), None, None, 1e-5), ROWS),
         grad("local response normalization", lambda tf, x: tf.nn.local_response_normalization(x), IMAGES),
     ),
     "attention": (
-        core("scaled dot-product attention", _attend, SEQUENCE, SEQUENCE, SEQUENCE),
+        core("scaled dot-product attention",
+            lambda tf, q, k, v: tf.nn.softmax(tf.linalg.matmul(q, k, transpose_b=True) * 0.35, axis=-1) @ v,
+            SEQUENCE, SEQUENCE, SEQUENCE),
     ),
     "elementwise": (
         core("relu, gelu, silu", lambda tf, x: tf.nn.relu(x) + tf.nn.gelu(x) + tf.nn.silu(x), ROWS),
@@ -476,31 +469,23 @@ def judge_xla_coverage(kind: str, found: dict[str, dict[str, Any]]) -> Result:
     for entry in cases:
         if entry["outcome"] in (REFUSED, CRASHED, HUNG):
             refused.setdefault(entry["group"], []).append(entry["name"])
-    evidence = {
-        "device_type": kind,
-        "total": len(CASES),
-        "counts": counts,
-        "untried": [case.name for case in CASES if case.name not in found],
-        "refused": refused,
-        "cases": cases,
-    }
+    untried = [case.name for case in CASES if case.name not in found]
+    evidence = {"device_type": kind, "total": len(CASES), "counts": counts, "untried": untried}
+    evidence.update(refused=refused, cases=cases)
     failed = [entry for entry in cases if entry["core"] and entry["outcome"] not in (COMPILED, HUNG)]
-    unknown = [
-        case.name
-        for case in CASES
-        if case.core and (case.name not in found or found[case.name]["outcome"] == HUNG)
-    ]
+    # It is not known whether the case that was running at the time limit would have ended.
+    ended = {entry["name"] for entry in cases if entry["outcome"] != HUNG}
+    unknown = [case.name for case in CASES if case.core and case.name not in ended]
     if not counts[COMPILED]:
         error = next((entry["error"] for entry in cases if entry["error"]), None)
         nothing = problem("xla_compiles_nothing", device_type=kind, error=error)
         return Result(FAIL, None, [nothing], evidence)
     if unknown and not failed:
-        # It is not known whether the case that was running at the time limit would have ended.
         lost = [entry["name"] for entry in cases if entry["outcome"] in (CRASHED, HUNG)]
         untold = statement("xla_coverage_unknown", cases=unknown[:5], lost=lost)
         return Result(TIMEOUT if counts[HUNG] else CRASH, untold, [], evidence)
-    problems = [
-        problem("core_not_compiled", case=entry["name"], outcome=entry["outcome"], error=entry["error"])
-        for entry in failed
-    ]
+    problems = []
+    for entry in failed:
+        told = {name: entry[name] for name in ("outcome", "error")}
+        problems.append(problem("core_not_compiled", case=entry["name"], **told))
     return judged(problems, statement("xla_coverage", device_type=kind, total=len(CASES), **counts), evidence)

@@ -45,12 +45,8 @@ def xla_convolution(context: Context) -> Result:
         programs = [_compiled_convolution(context, kind, type_) for type_ in types]
         return judge_xla_convolution({"device_type": kind, "types": list(types), "programs": programs})
 
-    return training.also_in_float32(
-        context,
-        "xla_convolution_float32",
-        measured(FLOAT32, *training.half_types(tf)),
-        lambda: measured(FLOAT32),
-    )
+    default, again = measured(FLOAT32, *training.half_types(tf)), functools.partial(measured, FLOAT32)
+    return training.also_in_float32(context, "xla_convolution_float32", default, again)
 
 
 def convolution_step(tf: Any, images: Any, kernel: Any, bias: Any) -> Results:
@@ -77,29 +73,17 @@ def _compiled_convolution(context: Context, kind: str, type_: str) -> dict[str, 
     context.tell(child.DOING, statement=doing)
     precision = training.precision(tf) if type_ == FLOAT32 else type_
     with tf.device("/CPU:0"):
-        given = [
-            tf.cast(tf.random.stateless_normal(shape, seed=(5, number)), type_)
-            for number, shape in enumerate((IMAGES, KERNEL, (KERNEL[-1],)))
-        ]
+        shapes = enumerate((IMAGES, KERNEL, (KERNEL[-1],)))
+        normal = [tf.random.stateless_normal(shape, seed=(5, number)) for number, shape in shapes]
+        given = [tf.cast(tensor, type_) for tensor in normal]
         plain = tf.function(functools.partial(convolution_step, tf), autograph=False)
         expected = plain(*(tf.cast(tensor, FLOAT32) for tensor in given))
-    seen: dict[str, Any] = {
-        "program": _PROGRAM,
-        "type": type_,
-        "precision": precision,
-        "tolerance": training.tolerance(precision, _ROUNDINGS, _LENGTH),
-        "error": None,
-    }
+    seen: dict[str, Any] = {"program": _PROGRAM, "type": type_, "precision": precision}
+    seen["tolerance"] = training.tolerance(precision, _ROUNDINGS, _LENGTH)
     with tf.device(f"/{kind}:0"):
         given = [tf.identity(tensor) for tensor in given]
         compiled = tf.function(functools.partial(convolution_step, tf), autograph=False, jit_compile=True)
-        start = time.perf_counter()
-        try:
-            results, seen["compile_s"], seen["hlo"] = tensorflow_devices.compiled(compiled, *given)
-        except tf.errors.OpError as error:
-            seen["compile_s"] = time.perf_counter() - start
-            return {**seen, "error": refusal(error), "hlo": None, "results": []}
-        return {**seen, "results": training.compare_all(tf, results, expected)}
+        return {**seen, **training.tried(tf, compiled, given, expected, compiled=True)}
 
 
 def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
@@ -117,14 +101,9 @@ def judge_xla_convolution(evidence: dict[str, Any]) -> Result:
         problems += training.wrong_results(entry["results"], kind, entry["tolerance"], "uncompiled", mode)
 
     compiled = [entry["hlo"] for entry in programs if entry["hlo"] is not None]
-    passed = statement(
-        "convolution_compiled",
-        device_type=kind,
-        types=evidence["types"],
-        difference=training.worst_of_all(programs),
-        targets=sorted({target for module in compiled for target in module["targets"]}),
-    )
-    return judged(problems, passed, evidence)
+    targets = sorted({target for module in compiled for target in module["targets"]})
+    told = {"types": evidence["types"], "difference": training.worst_of_all(programs), "targets": targets}
+    return judged(problems, statement("convolution_compiled", device_type=kind, **told), evidence)
 
 
 #: The steps of a training, for Keras and for clusters.
@@ -147,9 +126,7 @@ def keras_jit(context: Context) -> Result:
 
     Keras passes the request on to `tf.function`, or drops it with a warning that nobody reads. So the check
     looks at the operations that TensorFlow executed: if a convolution is among them, it was not compiled. A
-    step that XLA can't compile must be rejected: if it trains, jit_compile was ignored. The compiled program
-    is that of the model's own training step. What Keras chooses by itself (`jit_compile="auto"`, the default
-    of Keras 3) is trained and compared as well.
+    step that XLA can't compile must be rejected: if it trains, jit_compile was ignored.
     """
     tf = context.tensorflow
     kind = device_type(tf)
@@ -201,20 +178,18 @@ def _train_keras(
     each step added to the last layer."""
     model = compile_model(tf, classifier(tf), **settings)
     start = time.perf_counter()
-    executed, (losses, updates) = tensorflow_devices.operations(
-        lambda: training.fit(model, images, labels, 1)
-    )
+    first = functools.partial(training.fit, model, images, labels, 1)
+    executed, (losses, updates) = tensorflow_devices.operations(first)
     first_s = time.perf_counter() - start
     start = time.perf_counter()
     more, later = training.fit(model, images, labels, STEPS - 1)
-    jit = _jit(model)
+    usual_s, jit = (time.perf_counter() - start) / (STEPS - 1), _jit(model)
+    computing = [entry for entry in executed if any(name in entry["op"] for name in _COMPUTING)]
     seen = {
         "losses": losses + more,
-        "compile_s": first_s - (time.perf_counter() - start) / (STEPS - 1) if jit else None,
+        "compile_s": first_s - usual_s if jit else None,
         "jit_compile": jit,
-        "uncompiled": sum(
-            entry["count"] for entry in executed if any(name in entry["op"] for name in _COMPUTING)
-        ),
+        "uncompiled": sum(entry["count"] for entry in computing),
         "device": model(images).device,
     }
     return seen, updates + later
@@ -241,23 +216,19 @@ def _refused(tf: Any, settings: dict[str, Any], images: Any, labels: Any) -> str
 def _resolved(tf: Any) -> dict[str, Any]:
     """Return how Keras interprets each value of `jit_compile`, for the classifier and a recurrent layer."""
     keras = tf.keras
-    asked: dict[str, dict[str, Any]] = {
-        "default": {},
-        "true": {"jit_compile": True},
-        "false": {"jit_compile": False},
-    }
+    asked: dict[str, Any] = {"true": True, "false": False}
     # Keras 2 takes any text for True.
     if major(describe(tf)) != 2:
-        asked["auto"] = {"jit_compile": "auto"}
+        asked["auto"] = "auto"
     inputs = keras.Input((8, 4))
     recurrent = keras.Model(inputs, keras.layers.Dense(2)(keras.layers.LSTM(4)(inputs)))
     found: dict[str, Any] = {}
     for name, model in (("classifier", classifier(tf)), ("recurrent", recurrent)):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            found[name] = {
-                value: _jit(compile_model(tf, model, **settings)) for value, settings in asked.items()
-            }
+            found[name] = {"default": _jit(compile_model(tf, model))}
+            for word, value in asked.items():
+                found[name][word] = _jit(compile_model(tf, model, jit_compile=value))
         said = [str(entry.message) for entry in caught if "jit_compile" in str(entry.message)]
         found[name]["warning"] = said[0][:300] if said else None
     return found
@@ -296,16 +267,9 @@ def judge_keras_jit(evidence: dict[str, Any]) -> Result:
     if evidence["refused_off"] is not None:
         problems.append(problem("step_fails_without_jit", error=evidence["refused_off"]))
     problems += training.gradients_differ("jit_off", evidence)
-    resolved = evidence["resolved"]["classifier"]
-    passed = statement(
-        "keras_jit_works",
-        **evidence["keras"],
-        device_type=wanted,
-        instructions=program["instructions"],
-        default=resolved["default"],
-        auto=resolved.get("auto"),
-    )
-    return judged(problems, passed, evidence)
+    told = {"device_type": wanted, "instructions": program["instructions"]}
+    chosen = {name: evidence["resolved"]["classifier"].get(name) for name in ("default", "auto")}
+    return judged(problems, statement("keras_jit_works", **evidence["keras"], **told, **chosen), evidence)
 
 
 #: Without this flag, clusters are made only on GPUs (tensorflow/compiler/jit/flags.cc).
@@ -328,8 +292,7 @@ def auto_clustering(context: Context) -> Result:
     """Count the clusters in the graph that is executed, and among the modules that XLA compiled.
 
     `set_jit` must be called before a function's first call, and on a CPU it has no effect unless TensorFlow
-    was started with a flag. So the trials run in fresh interpreters, on a CPU both with that flag and
-    without.
+    was started with a flag. So the trials run in fresh interpreters, on a CPU with that flag and without.
     """
     measured = functools.partial(_cluster, context.tensorflow)
     return training.also_in_float32(context, "auto_clustering_float32", measured(), measured)
@@ -337,7 +300,6 @@ def auto_clustering(context: Context) -> Result:
 
 def _cluster(tf: Any) -> Result:
     kind = device_type(tf)
-    precision = training.precision(tf)
     evidence: dict[str, Any] = {
         "device_type": kind,
         "steps": STEPS,
@@ -345,9 +307,9 @@ def _cluster(tf: Any) -> Result:
         "flags": os.environ.get("TF_XLA_FLAGS"),
         "runs": None,
         "without_cpu_flag": None,
-        "precision": precision,
-        "tolerance": training.tolerance(precision, 2 * training.ROUNDINGS, training.LENGTH),
+        **training.allowed(tf, 2 * training.ROUNDINGS, training.LENGTH),
     }
+    full = evidence["precision"] == training.FULL_FLOAT32
     trials: dict[str, list[Setting]] = {"runs": _SETTINGS}
     if kind == "CPU":
         trials["without_cpu_flag"] = [True]
@@ -355,15 +317,9 @@ def _cluster(tf: Any) -> Result:
         flags = (evidence["flags"], evidence["cpu_flag"] if name == "runs" else None)
         given = " ".join(flag for flag in flags if flag) or None
         with tensorflow_devices.dump() as directory:
-            answer = child.fresh(
-                _clustered,
-                directory,
-                settings,
-                name == "runs",
-                precision == training.FULL_FLOAT32,
-                limit_s=_LIMIT_S,
-                environment={"XLA_FLAGS": tensorflow_devices.flags(directory), "TF_XLA_FLAGS": given},
-            )
+            asked, chosen = (directory, settings, name == "runs", full), tensorflow_devices.flags(directory)
+            environment = {"XLA_FLAGS": chosen, "TF_XLA_FLAGS": given}
+            answer = child.fresh(_clustered, *asked, limit_s=_LIMIT_S, environment=environment)
         if answer.failure is not None:
             return child.broken_off("auto_clustering", answer, evidence)
         evidence[name] = [value for value in answer.values if "setting" in value]
@@ -444,15 +400,8 @@ def judge_auto_clustering(evidence: dict[str, Any]) -> Result:
     problems += training.gradients_differ("unclustered", evidence)
     if off["clusters"]:
         passed = statement("clusters_always", flags=evidence["flags"], clusters=off["clusters"])
-    else:
-        without = evidence["without_cpu_flag"]
-        passed = statement(
-            "clusters_made",
-            device_type=wanted,
-            operations=off["operations"],
-            clusters=on[0]["clusters"],
-            left=on[0]["operations"],
-            cpu_flag=evidence["cpu_flag"],
-            clusters_without_flag=without[0]["clusters"] if without else None,
-        )
-    return judged(problems, passed, evidence)
+        return judged(problems, passed, evidence)
+    without = evidence["without_cpu_flag"]
+    told = {"operations": off["operations"], "clusters": on[0]["clusters"], "left": on[0]["operations"]}
+    told.update(cpu_flag=evidence["cpu_flag"], clusters_without_flag=without and without[0]["clusters"])
+    return judged(problems, statement("clusters_made", device_type=wanted, **told), evidence)

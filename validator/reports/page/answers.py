@@ -30,6 +30,7 @@ from ...compat.offers import image_of
 from ...compat.releases import older_releases, releases
 from ...errors import InputError
 from ...versions import Version
+from ..diagnosis import TEMPLATES
 from ..printable import script_json
 from .measurements import Measurements
 
@@ -39,7 +40,6 @@ _PACKAGE = Path(__file__).parent.parent.parent
 #: The table of answers, which `answers/table.py` makes, after the digest of what it was made from.
 TABLE = _PACKAGE / "answers/table.bin"
 _DIGITS = 32
-_TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The largest package of Pyodide that is read. The pinned one has 6.5 MB.
 _LARGEST = 64 << 20
 #: Replacements in Pyodide's module, with how often each text is there. A page from disk can't start a module
@@ -166,13 +166,13 @@ def make_answers(package: Path, mark: str, table: str | None, run: Callable[[byt
     })  # fmt: skip
     library = {"python_stdlib.zip": members["python_stdlib.zip"]}
     parts = pyodide | _encoded(library | {"rules.json": json.dumps(rule_files()).encode()})
-    snapshot = run((_TEMPLATES / "snapshot.js").read_bytes() + f"begin({json.dumps(parts)});\n".encode())
+    snapshot = run((TEMPLATES / "snapshot.js").read_bytes() + f"begin({json.dumps(parts)});\n".encode())
     runtime = _file(
         f"{mark}: Pyodide {pin.version}, MPL-2.0, https://github.com/pyodide/pyodide;"
         " CPython, PSF-2.0, https://www.python.org",
         pyodide,
     )
-    worker = _encoded({"worker.js": (_TEMPLATES / "worker.js").read_bytes()})
+    worker = _encoded({"worker.js": (TEMPLATES / "worker.js").read_bytes()})
     rules = _file(mark, worker | {"snapshot": base64.b64encode(snapshot).decode()})
     files = [runtime, rules, *([_file(mark, _encoded({"table.json": table.encode()}))] if table else [])]
     return Answers(runtime[0], rules[0], dict(files), files[2][0] if table else None)

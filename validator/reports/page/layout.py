@@ -17,11 +17,10 @@ from ...compat.hardware import gpu
 from ...compat.policies import is_recommended, why_recommended
 from ...compat.releases import release
 from ...model.prediction import Outcome
-from ...model.record import Verdict
 from ...model.report import Spread
 from ...model.spec import AS_BUILT, LATEST, Choice, HostClass, ImageSpec, Variant
 from ...versions import DriverRelease, Version, is_numbers, leading_numbers
-from ..overview import WORST_FIRST, Column, Row, column_of
+from ..overview import WORST_FIRST, Column, Row, column_of, worst
 from .measurements import MODES, Speed, factor, milliseconds
 
 #: The filter value for images without CUDA and machines without a GPU.
@@ -136,11 +135,7 @@ def layout(rows: Sequence[Row]) -> Layout:
 
     hosts = dict(sorted(hosts.items(), key=order))
     columns = list(dict.fromkeys(column_of(image) for image in images))
-    heads = []
-    for column in columns:
-        found = [image for image in images if column_of(image) == column]
-        pythons = sorted({image.python for image in found}, key=_numbers)
-        heads.append(_head(found[0], pythons))
+    heads = [_head([image for image in images if column_of(image) == column]) for column in columns]
     image_numbers = {name: number for number, name in enumerate(specs)}
     host_numbers = {name: number for number, name in enumerate(hosts)}
     column_numbers = {column: number for number, column in enumerate(columns)}
@@ -163,10 +158,6 @@ def layout(rows: Sequence[Row]) -> Layout:
     )
 
 
-def measured_word(row: Row) -> str | None:
-    return row.record.verdict.value if row.record else None
-
-
 def cuda_of(image: ImageSpec) -> str:
     return image.cuda.version if image.cuda else NONE
 
@@ -178,28 +169,23 @@ def cudnn_of(image: ImageSpec) -> str:
 def _place(rows: Sequence[Row], host: int, column: int, cells: list[int]) -> Place | None:
     if not cells:
         return None
-    measured = [word for number in cells if (word := measured_word(rows[number]))]
+    measured = [word for number in cells if (word := rows[number].verdict)]
 
     def attention(number: int) -> list[int]:
         """Return a sort key: measured cells before predicted ones, each from worst to best."""
-        words = (measured_word(rows[number]), rows[number].predicted)
+        words = (rows[number].verdict, rows[number].predicted)
         return [WORST_FIRST.index(word) if word else len(WORST_FIRST) for word in words]
 
     return Place(
         host=host,
         column=column,
         cells=tuple(cells),
-        predicted=_worst(rows[number].predicted for number in cells),
-        measured=_worst(measured),
+        predicted=worst(rows[number].predicted for number in cells),
+        measured=worst(measured),
         counted=len(measured),
         limited=any(rows[number].limits for number in cells),
         first=min(cells, key=attention),
     )
-
-
-def _worst(words: Any) -> str | None:
-    found = {word for word in words if word}
-    return next((word for word in WORST_FIRST if word in found), None)
 
 
 def _planned_host(host: HostClass) -> Host:
@@ -256,8 +242,9 @@ def release_name(image: ImageSpec) -> str:
     return f"TensorFlow {image.tensorflow}, {_library('CUDA', image.cuda)}, {_library('cuDNN', image.cudnn)}"
 
 
-def _head(image: ImageSpec, pythons: Sequence[str]) -> Head:
-    """Return the heading of the column of an image. pythons: those that share it."""
+def _head(images: Sequence[ImageSpec]) -> Head:
+    """Return the heading of the column that some images share, which differ in their Python."""
+    image, pythons = images[0], sorted({image.python for image in images}, key=_numbers)
     lines: tuple[str, ...] = ("without CUDA",)
     libraries = "This is TensorFlow for the CPU: it uses no GPU."
     if image.cuda is not None and image.cudnn is not None:
@@ -296,24 +283,6 @@ def _gpu(model: str) -> str:
 # there, it is the same GPU with another driver: the oldest newer one, since an upgrade is easier.
 
 
-_WORKING = (Verdict.CERTIFIED, Verdict.WORKS_ON_CPU)
-_FAILING = (Verdict.FAILED, Verdict.BROKEN)
-
-
-def works(row: Row) -> bool:
-    """Return True if a combination was measured to work, or is predicted to and did not fail."""
-    if row.record is not None and row.record.verdict in (*_WORKING, *_FAILING):
-        return row.record.verdict in _WORKING
-    return row.planned is not None and row.planned.prediction.outcome is Outcome.WORKS
-
-
-def fails(row: Row) -> bool:
-    """Return True if a combination was measured to fail, or is predicted to and was not measured to work."""
-    if row.record is not None and row.record.verdict in (*_WORKING, *_FAILING):
-        return row.record.verdict in _FAILING
-    return row.planned is not None and row.planned.prediction.outcome is Outcome.FAILS
-
-
 def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
     """Return the number of the nearest row that works, by the number of each row that fails.
 
@@ -322,7 +291,7 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
     working: dict[str, list[int]] = {}
     same_gpu: dict[object, list[int]] = {}
     for number, row in enumerate(rows):
-        if works(row):
+        if row.outcome is Outcome.WORKS:
             working.setdefault(row.host, []).append(number)
             if row.planned is not None:
                 same_gpu.setdefault(_gpu_kind(row.planned.cell.host), []).append(number)
@@ -330,7 +299,7 @@ def nearest(rows: Sequence[Row], images: Sequence[ImageSpec]) -> dict[int, int]:
     known: dict[tuple[str, str, bool, object], int | None] = {}
     found = {}
     for number, row in enumerate(rows):
-        if not fails(row):
+        if row.outcome is not Outcome.FAILS:
             continue
         image = images[number]
         key = (row.host, image.python, image.cuda is not None, image.additions)
@@ -353,10 +322,10 @@ def _best(
     """Return the candidate that is nearest to an image. With CUDA or without must be the same."""
 
     def rank(number: int) -> tuple[object, ...]:
-        record, image = rows[number].record, images[number]
+        image = images[number]
         release = Version(image.tensorflow)
         return (
-            record is not None and record.verdict in _WORKING,
+            rows[number].proven is Outcome.WORKS,
             not release.is_prerelease,
             release,
             image.additions == wanted.additions,

@@ -272,19 +272,13 @@ def detail(
             }
             for certificate in certificates
         ],
-        "history": _history(history),
+        # The newest comes first, each with what else changed since the one before.
+        "history": [
+            {name: getattr(past, name) for name in ("record", "finished", "verdict", "reason", "driver")}
+            | {"changed": list(past.changed_since(earlier)) if earlier else []}
+            for earlier, past in zip((None, *history), history, strict=False)
+        ][::-1],
     }
-
-
-def _history(history: Sequence[Past]) -> list[dict[str, Any]]:
-    """Return the history, newest first, each entry with what else changed since the one before."""
-    fields = ("record", "finished", "verdict", "reason", "driver")
-    entries = [
-        {name: getattr(past, name) for name in fields}
-        | {"changed": list(past.changed_since(earlier)) if earlier else []}
-        for earlier, past in zip((None, *history), history, strict=False)
-    ]
-    return entries[::-1]
 
 
 def detail_file(content: dict[str, Any], mark: str) -> tuple[str, str]:

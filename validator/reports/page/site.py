@@ -11,7 +11,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -21,14 +20,15 @@ from ...compat.offers import export_library_path, newest_that_works, notes_about
 from ...compat.predict import host_of
 from ...model.codec import NEVER, parse_timestamp
 from ...model.diagnosis import Diagnosis, shortened
-from ...model.prediction import Rank, Reason, count_words
+from ...model.prediction import Outcome, Rank, Reason, count_words
 from ...model.record import Certificate, Record, Verdict
 from ...model.spec import HostClass, ImageSpec
-from ...records.comparison import changed_checks, changes
+from ...records.history import changed_checks, changes
 from ...redaction.identifiers import without_gpu_uuids
 from ...redaction.redact import Redaction
 from ...versions import major_minor
 from ..changes import full_sentence
+from ..diagnosis import TEMPLATES, templates
 from ..overview import Row, markdown, nothing_measured
 from ..printable import printable, script_json
 from .answers import Answers, context
@@ -38,10 +38,8 @@ from .layout import (
     cuda_of,
     cudnn_of,
     extra_name,
-    fails,
     image_name,
     layout,
-    measured_word,
     nearest,
 )
 from .measurements import (
@@ -62,7 +60,6 @@ ENTRY, FEED = "index.html", "feed.xml"
 FOLDERS = ("data", "wheels", "badges", "answers")
 #: The parts of the script of the matrix.
 _MATRIX = ("page.js", "details.js", "compare.js", "print.js", "start.js")
-_TEMPLATES = Path(__file__).parent.parent / "templates"
 #: The most rows that two of the lists show. The Markdown report has all of them.
 _CHANGES, _ATTENTION = 30, 50
 
@@ -139,11 +136,7 @@ def _index(sources: Sources, found: Layout, data: dict[str, Any], results: Seque
     changed = [step for step in results if step.before is not None]
     style = _text("page.css") + _text("answers.css")
     script = _script(answers=sources.answers is not None, live=sources.live is not None)
-    attention = [
-        row
-        for row in found.rows
-        if row.agrees is False or (row.record and row.record.verdict.value in ("failed", "broken"))
-    ]
+    attention = [row for row in found.rows if row.agrees is False or row.proven is Outcome.FAILS]
     numbers = {row.cell: number for number, row in enumerate(found.rows)}
     listed = {row.cell for row in attention[:_ATTENTION]} | {step.cell for step in changed[:_CHANGES]}
     return _template("index.html.j2").render(
@@ -183,7 +176,7 @@ def _data(
     planned = {
         row.host: row.planned.cell.host
         for row in found.rows
-        if row.planned and row.planned.cell.host.has_gpu and fails(row)
+        if row.planned and row.planned.cell.host.has_gpu and row.outcome is Outcome.FAILS
     }
     reasons: dict[Reason, int] = {}
     near = nearest(found.rows, [found.images[number] for number in found.image_of])
@@ -192,7 +185,7 @@ def _data(
             found.image_of[number],
             found.host_of[number],
             row.predicted,
-            measured_word(row),
+            row.verdict,
             row.agrees,
             details.get(number),
             [
@@ -263,7 +256,7 @@ def advice_data(host: HostClass) -> dict[str, Any]:
 
 def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     planned = [row.planned.prediction for row in rows if row.planned]
-    measured = [measured_word(row) for row in rows]
+    measured = [row.verdict for row in rows]
     return {
         "predicted": count_words(planned),
         "measured": {word: measured.count(word) for word in (verdict.value for verdict in Verdict)},
@@ -294,7 +287,7 @@ def _script(*, answers: bool, live: bool) -> str:
 
 @functools.cache
 def _text(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 @functools.cache
@@ -304,16 +297,11 @@ def _template(name: str) -> jinja2.Template:
         escaped = isinstance(value, markupsafe.Markup)
         return printable(value) if isinstance(value, str) and not escaped else value
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=finalize,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = templates()
+    environment.finalize = finalize
     environment.filters |= {
         "readable": readable,
+        "width": _width,
         "shortened": shortened,
         "fragment": lambda text: urllib.parse.quote(printable(text), safe="@.-_"),
         "minute": lambda text: text[:16].replace("T", " "),
@@ -438,7 +426,6 @@ def _lines(step: Step, records: Mapping[str, Record]) -> list[str]:
 #: Characters with a width of about 3.6 and 9.6 pixels in an 11 px sans-serif font; others have 6.6. The
 #: drawing fits the text to its box, so rough values are enough.
 _NARROW, _WIDE = frozenset("fijlrtI.,:;|'()[]1 "), frozenset("mwMW@%")
-_PADDING = 7
 
 
 @dataclass(frozen=True)
@@ -452,18 +439,6 @@ class Badge:
     label: str
     message: str
     tone: str
-
-    @property
-    def title(self) -> str:
-        return f"{self.label}: {self.message}"
-
-    @property
-    def label_width(self) -> int:
-        return _width(self.label) + 2 * _PADDING
-
-    @property
-    def message_width(self) -> int:
-        return _width(self.message) + 2 * _PADDING
 
 
 def badges(rows: Iterable[Row]) -> Iterator[Badge]:
@@ -490,4 +465,5 @@ def badges(rows: Iterable[Row]) -> Iterator[Badge]:
 
 
 def _width(text: str) -> int:
-    return round(sum(3.6 if char in _NARROW else 9.6 if char in _WIDE else 6.6 for char in text))
+    """Return the width of a text with 7 pixels on both sides."""
+    return 14 + round(sum(3.6 if char in _NARROW else 9.6 if char in _WIDE else 6.6 for char in text))

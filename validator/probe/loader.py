@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...version_numbers import leading_numbers
-from .. import table
-from ..child import Answer, forked
+from ..version_numbers import leading_numbers
+from . import table
+from .child import Answer, forked
 
 FRAMEWORK = "libtensorflow_framework.so.2"
 #: Makes the loader log every attempt. Read at its first log line, so it must be set before it is loaded.
@@ -82,9 +82,8 @@ def parse_attempts(log: str) -> dict[str, Any]:
 def describe(soname: str) -> dict[str, Any]:
     """Return the path of an open library and the version that it reports."""
     library = loaded(soname)
-    if library is None:
-        return {"soname": soname, "path": None, "version": None}
-    return {"soname": soname, "path": path_of(library), "version": version_of(soname, library)}
+    seen = {"path": path_of(library), "version": version_of(soname, library)} if library else {}
+    return {"soname": soname, "path": None, "version": None, **seen}
 
 
 def short_name(soname: str) -> str:
@@ -93,7 +92,6 @@ def short_name(soname: str) -> str:
 
 
 def neighbours(tensorflow_directory: str, soname: str) -> list[str]:
-    """Return the versions of a library in the NVIDIA wheels next to TensorFlow."""
     wheels = Path(tensorflow_directory).parent / "nvidia"
     return sorted(str(path) for path in wheels.glob(f"*/lib/lib{short_name(soname)}.so*"))
 
@@ -115,8 +113,8 @@ def _call_loader(framework: ctypes.CDLL, function: str, must_exist: bool) -> Non
 def open_cudnn(tensorflow_directory: str) -> Answer:
     """Open cuDNN as TensorFlow does, then each of its sub-libraries, in a child process.
 
-    The answer's values: one `{soname, path, version}` for cuDNN itself, then `{soname, error}` for each
-    sub-library next to it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
+    The answer's values: one `{soname, path, version}` for cuDNN itself, then `{sub_library, error}` for each
+    next to it, then `{check, status}` for each of cuDNN's own version checks (0: agrees).
     """
     return forked(_open_cudnn, tensorflow_directory, limit_s=LIMIT_S, environment=ENVIRONMENT)
 
@@ -145,11 +143,12 @@ def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
     yield found
     # The sub-libraries in cuDNN's directory, where it looks for them itself.
     for part in sorted(Path(found["path"]).parent.glob(f"libcudnn_*.so.{soname.rpartition('.')[2]}")):
+        why: str | None = None
         try:
             ctypes.CDLL(str(part))
-            yield {"sub_library": part.name, "error": None}
         except OSError as error:
-            yield {"sub_library": part.name, "error": str(error)}
+            why = str(error)
+        yield {"sub_library": part.name, "error": why}
     library = loaded(soname)
     for check in (check for check in _VERSION_CHECKS if hasattr(library, check)):
         yield {"check": check, "status": getattr(library, check)()}
@@ -158,14 +157,12 @@ def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
 # Versions that open CUDA libraries report. Functions and encodings are from each library's public header.
 
 
-def cudnn_version(number: int) -> str:
-    """Decode `cudnnGetVersion`: 8907 is 8.9.7, 90300 is 9.3.0; 9.0 changed the factor (cudnn_version.h)."""
-    base = 10000 if number >= 90000 else 1000
-    return f"{number // base}.{number % base // 100}.{number % 100}"
+def decoded(number: int) -> str:
+    """Decode the number of a version of cuDNN or NCCL, both of which have changed the factor.
 
-
-def nccl_version(number: int) -> str:
-    """Decode `ncclGetVersion`: 2807 is 2.8.7, 22707 is 2.27.7; 2.9 changed the factor (nccl.h)."""
+    `cudnnGetVersion` from 9.0 on: 8907 is 8.9.7, 90300 is 9.3.0 (cudnn_version.h). `ncclGetVersion` from 2.9
+    on: 2807 is 2.8.7, 22707 is 2.27.7 (nccl.h).
+    """
     base = 10000 if number >= 10000 else 1000
     return f"{number // base}.{number % base // 100}.{number % 100}"
 
@@ -175,9 +172,9 @@ def version_of(soname: str, library: Any) -> str | None:
     name, number = short_name(soname), ctypes.c_int()
     if name == "cudnn":
         library.cudnnGetVersion.restype = ctypes.c_size_t
-        return cudnn_version(library.cudnnGetVersion())
+        return decoded(library.cudnnGetVersion())
     if name == "nccl":
-        return nccl_version(number.value) if library.ncclGetVersion(ctypes.byref(number)) == 0 else None
+        return decoded(number.value) if library.ncclGetVersion(ctypes.byref(number)) == 0 else None
     if name == "cudart":
         status = library.cudaRuntimeGetVersion(ctypes.byref(number))
         return f"{number.value // 1000}.{number.value % 1000 // 10}" if status == 0 else None
@@ -209,10 +206,8 @@ def loaded(name: str) -> ctypes.CDLL | None:
 
 def path_of(library: ctypes.CDLL) -> str | None:
     """Return the real path of the file that a library was loaded from (dlinfo(3), RTLD_DI_LINKMAP)."""
-    link_map = ctypes.POINTER(_LinkMap)()
-    status = ctypes.CDLL(None).dlinfo(
-        ctypes.c_void_p(library._handle), _RTLD_DI_LINKMAP, ctypes.byref(link_map)
-    )
+    link_map, handle = ctypes.POINTER(_LinkMap)(), ctypes.c_void_p(library._handle)
+    status = ctypes.CDLL(None).dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(link_map))
     if status != 0 or not link_map.contents.name:
         return None
     return os.path.realpath(os.fsdecode(link_map.contents.name))
@@ -261,16 +256,10 @@ class _Group:
     library: str | None = None
 
     def native(self, gpu: Capability) -> bool:
-        return any(
-            _specific(target, gpu) if target[1] else target[0][0] == gpu[0] and target[0][1] <= gpu[1]
-            for target in self.sass
-        )
+        return any(_fits(target, gpu) and (target[1] or target[0][0] == gpu[0]) for target in self.sass)
 
     def source(self, gpu: Capability) -> Target | None:
-        fitting = (
-            target for target in self.ptx if (_specific(target, gpu) if target[1] else target[0] <= gpu)
-        )
-        return max(fitting, default=None)
+        return max((target for target in self.ptx if _fits(target, gpu)), default=None)
 
 
 def coverage(version: str | None, build: dict[str, Any] | None, capability: str) -> Coverage | None:
@@ -278,23 +267,17 @@ def coverage(version: str | None, build: dict[str, Any] | None, capability: str)
 
     build: its build information. capability: of the GPU, such as `9.0`.
     """
-    rows = table("kernels")["tensorflow"].get(version, [])
-    groups = [
-        _Group(
-            row["units"],
-            tuple(map(_target, row["sass"])),
-            {_target(target): isa for target, isa in row["ptx"].items()},
-            row.get("library"),
-        )
-        for row in rows
-    ]
+    rows, groups = table("kernels")["tensorflow"].get(version, []), []
+    for row in rows:
+        sass, ptx = tuple(map(_target, row["sass"])), {_target(name): isa for name, isa in row["ptx"].items()}
+        groups.append(_Group(row["units"], sass, ptx, row.get("library")))
     names = [str(entry) for entry in (build or {}).get("cuda_compute_capabilities") or []]
     if not groups and names:
         # `compute_90` means machine code for 9.0 and PTX. Kernels that the compiler generates have only PTX,
         # so the newest capability counts as compiled by the driver.
         sass = tuple(_target(name[len("sm_") :]) for name in names if name.startswith("sm_"))
-        ptx = (_target(name[len("compute_") :]) for name in names if name.startswith("compute_"))
-        groups = [_Group(None, sass, dict.fromkeys(ptx))]
+        listed = (_target(name[len("compute_") :]) for name in names if name.startswith("compute_"))
+        groups = [_Group(None, sass, dict.fromkeys(listed))]
     if not groups:
         return None
     gpu = _pair(capability)
@@ -302,10 +285,9 @@ def coverage(version: str | None, build: dict[str, Any] | None, capability: str)
     without = [group for group in groups if not group.native(gpu) and group.source(gpu) is None]
     complete = all(group.library for group in without)
     isas = [isa for group, at in by_driver if (isa := group.ptx[at]) is not None]
-    newest = max(isas, key=_pair, default=None)
-    bound = (
-        table("kernels")["ptx"].get(newest, {}).get("cuda") if newest else (build or {}).get("cuda_version")
-    )
+    newest, bound = max(isas, key=_pair, default=None), (build or {}).get("cuda_version")
+    if newest:
+        bound = table("kernels")["ptx"].get(newest, {}).get("cuda")
 
     def total(counted: list[_Group]) -> int | None:
         counts = [group.units for group in counted]
@@ -333,7 +315,6 @@ def cudnn_minimum(version: str) -> str | None:
 
 
 def older(one: str, other: str) -> bool:
-    """Return whether a version comes before another, by their first two numbers."""
     return _pair(one) < _pair(other)
 
 
@@ -342,12 +323,12 @@ def _pair(text: str) -> tuple[int, int]:
     return major, minor
 
 
-def _specific(target: Target, gpu: Capability) -> bool:
-    """Return whether code for a target with a suffix is for a GPU."""
+def _fits(target: Target, gpu: Capability) -> bool:
+    """Return whether the target's capability and suffix allow the GPU; machine code also needs its major."""
     capability, suffix = target
     families = ([_pair(member) for member in row] for row in table("kernels")["families"])
     related = suffix == "f" and any(capability in family and gpu in family for family in families)
-    return capability <= gpu if related else capability == gpu
+    return capability <= gpu if related or not suffix else capability == gpu
 
 
 def _target(text: str) -> Target:

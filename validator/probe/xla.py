@@ -23,7 +23,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Any
 
-from ...version_numbers import leading_numbers
+from ..version_numbers import leading_numbers
 from .loader import loaded
 
 #: Where XLA is, and the names of its flags, the smaller one first: 2.10 and later (two libraries, both), 2.9
@@ -64,7 +64,6 @@ class Flags:
 
 
 def parse(text: str) -> Flags:
-    """Read the flags in a variable's value."""
     file = text if text and not text.lstrip().startswith("-") else None
     if file is not None:
         try:
@@ -80,20 +79,18 @@ def parse(text: str) -> Flags:
 
 
 def unknown_flags(flags: Flags, prefix: str, directory: str | None) -> list[str]:
-    """Return the flags that TensorFlow doesn't know: not `--PREFIX…`, or a name that none of its libraries
-    holds.
+    """Return the flags that TensorFlow doesn't know: not `--PREFIX…`, or a name in none of its libraries.
 
     directory: of the package `tensorflow`; None where a name with the right prefix can't be looked up.
     """
     names = [name for name, _ in flags.flags]
     wrong = [name for name in names if not name.startswith(f"--{prefix}")]
     asked = [name for name in names if name not in wrong and len(name) >= _SHORTEST + 2]
-    searched = False
-    for path in (os.path.join(directory, library) for library in _LIBRARIES if directory):
-        if asked and os.path.exists(path):
-            searched = True
-            asked = [name for name in asked if not _holds(path, name[2:].encode())]
-    return wrong + (asked if searched else [])
+    paths = [os.path.join(directory, library) for library in _LIBRARIES if directory]
+    found = [path for path in paths if os.path.exists(path)]
+    for path in found:
+        asked = [name for name in asked if not _holds(path, name[2:].encode())]
+    return wrong + (asked if found else [])
 
 
 def _holds(path: str, name: bytes) -> bool:
@@ -215,22 +212,16 @@ def ptxas_version(ptxas: str) -> str | None:
     """Return the version that a ptxas reports, such as `12.5.82`; None for one that doesn't run."""
     if not (os.path.isfile(ptxas) and os.access(ptxas, os.X_OK)):
         return None
+    nothing, command = subprocess.DEVNULL, [ptxas, "--version"]
     try:
         # In this process's group, which is killed as one.
-        done = subprocess.run(
-            [ptxas, "--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            timeout=_VERSION_LIMIT_S,
-        )
+        said = subprocess.check_output(command, stdin=nothing, stderr=nothing, timeout=_VERSION_LIMIT_S)
     except (OSError, subprocess.SubprocessError):
         return None
-    found = _VERSION.search(done.stdout.decode(errors="replace"))
-    return ".".join(found.groups()) if found and done.returncode == 0 else None
+    found = _VERSION.search(said.decode(errors="replace"))
+    return ".".join(found.groups()) if found else None
 
 
 def usable(search: Search, version: str) -> bool:
-    """Return whether XLA runs a ptxas of this version."""
     number = leading_numbers(version)
     return not search.preferred_first or (number >= MINIMUM and number not in EXCLUDED)

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..child import forked
+from .child import forked
 from .loader import path_of
 
 #: Seconds for each driver library to answer. Without the persistence daemon a driver takes several seconds to
@@ -42,6 +42,9 @@ def host_facts(limit_s: float = DRIVER_LIMIT_S) -> dict[str, Any]:
     gpus = management.pop("gpus", None) or cuda.get("gpus") or []
     fields = ("name", "uuid", "compute_capability", "memory_bytes")
     library, release = platform.libc_ver()
+    # The device files of NVIDIA's driver and of WSL.
+    names = sorted(name for name in os.listdir("/dev") if re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", name))
+    names.sort(key=lambda name: name == "dxg")
     return {
         "driver": management.get("driver"),
         "driver_cuda": cuda.get("cuda") or management.get("cuda"),
@@ -59,7 +62,7 @@ def host_facts(limit_s: float = DRIVER_LIMIT_S) -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "kernel_driver": kernel_driver(),
         "pci_gpus": pci_gpus(),
-        "device_nodes": device_nodes(),
+        "device_nodes": [device_node(f"/dev/{name}") for name in names],
         "driver_libraries": {"nvml": management, "cuda": cuda},
     }
 
@@ -82,18 +85,8 @@ def pci_gpus(directory: str = "/sys/bus/pci/devices") -> int | None:
     )
 
 
-def device_nodes() -> list[dict[str, Any]]:
-    """Return the device files of NVIDIA's driver and of WSL: whether each is a device, and opens.
-
-    registered: whether the kernel lists the node's major number as NVIDIA's; None where it does not list it.
-    """
-    names = [path.name for path in Path("/dev").glob("nvidia*")]
-    paths = [f"/dev/{name}" for name in sorted(names) if re.fullmatch(r"nvidia(\d+|ctl|-uvm)", name)]
-    return [device_node(path) for path in [*paths, *(["/dev/dxg"] if os.path.exists("/dev/dxg") else [])]]
-
-
 def device_node(path: str) -> dict[str, Any]:
-    """Return what `device_nodes` says about a file."""
+    """Return whether a device file is a device, whether its number is `registered`, and whether it opens."""
     found: dict[str, Any] = {"path": path, "device": False, "registered": None, "opens": False, "error": None}
     try:
         status = os.stat(path)
@@ -287,10 +280,10 @@ def text(function: Any, *arguments: Any) -> str | None:
 
 
 def free_memory() -> dict[str, int]:
-    """Return `{free, total}` in bytes of the first device, as CUDA numbers them for this process.
+    """Return `{free, total}` in bytes of the first device. Raises OSError when the driver rejects a call.
 
     The driver is asked in a context of its own, so that TensorFlow's is neither made nor changed. Such a
-    context takes some memory too, the same each time. Raises OSError when the driver rejects a call.
+    context takes some memory too, the same each time.
     """
     library = ctypes.CDLL(CUDA_NAME)
 

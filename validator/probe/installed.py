@@ -17,7 +17,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from .. import table
+from . import table
 
 #: Variables that change what TensorFlow, XLA, CUDA or the loader do.
 VARIABLES = re.compile(
@@ -38,7 +38,6 @@ def normalized(name: str) -> str:
 
 def packages() -> dict[str, list[str]]:
     """Return versions by normalized name. A broken upgrade can leave two for one name."""
-    # An ordered set of versions for each name.
     found: dict[str, dict[str, None]] = {}
     for distribution in metadata.distributions():
         # A dist-info directory without METADATA, left by an interrupted uninstall, has no name.
@@ -53,10 +52,9 @@ _STRAY = frozenset({"benchmarks", "docs", "examples", "scripts", "test", "tests"
 
 
 def import_names(package: str) -> list[str] | None:
-    """Return the names that a distribution's packages and modules are imported by, sorted.
+    """Return the names that a distribution is imported by, sorted; None if it is not installed.
 
-    For a namespace package, these are the first packages within it that belong to the distribution. Empty for
-    a distribution without modules, None for one that is not installed.
+    For a namespace package, these are the first packages within it that belong to the distribution.
     """
     try:
         distribution = metadata.distribution(package)
@@ -65,12 +63,12 @@ def import_names(package: str) -> list[str] | None:
     files = [file.parts for file in distribution.files or []]
     inits = [parts[:-1] for parts in files if parts[-1] == "__init__.py" and parts[1:]]
     packages = {parts for parts in inits if all(part.isidentifier() for part in parts)}
-    outermost = {
-        parts for parts in packages if not any(parts[:size] in packages for size in range(len(parts)))
-    }
     modules = {parts[0] for parts in files if len(parts) == 1 and parts[0].endswith((".py", ".so"))}
     stems = (name.partition(".")[0] for name in modules)
-    names = {".".join(parts) for parts in outermost} | {name for name in stems if name.isidentifier()}
+    names = {name for name in stems if name.isidentifier()}
+    for parts in packages:
+        if not any(parts[:size] in packages for size in range(len(parts))):
+            names.add(".".join(parts))
     if not names:
         # An editable installation lists none of its modules.
         names = set((distribution.read_text("top_level.txt") or "").split())
@@ -79,17 +77,13 @@ def import_names(package: str) -> list[str] | None:
 
 
 def environment(found: dict[str, list[str]], tensorflow: dict[str, Any] | None) -> dict[str, Any]:
-    """Return the report's `environment`."""
+    names = sorted(name for name in os.environ if VARIABLES.match(name) and not FOREIGN.match(name))
     return {
         "python": platform.python_version(),
         "executable": sys.executable,
         "tensorflow": tensorflow["version"] if tensorflow else None,
         "packages": {name: ", ".join(versions) for name, versions in found.items()},
-        "variables": {
-            name: value
-            for name, value in sorted(os.environ.items())
-            if VARIABLES.match(name) and not FOREIGN.match(name)
-        },
+        "variables": {name: os.environ[name] for name in names},
     }
 
 
@@ -163,7 +157,6 @@ class Copy:
 
 
 def library_path(variables: dict[str, str]) -> list[str]:
-    """Return the directories of `LD_LIBRARY_PATH`, in order."""
     return [entry for entry in variables.get("LD_LIBRARY_PATH", "").split(":") if entry]
 
 
@@ -222,10 +215,8 @@ def runpath(library: str) -> list[str]:
         return []
     # As the loader does, without resolving links: a library may be a link to a file elsewhere.
     origin = os.path.dirname(os.path.abspath(library))
-    entries = [
-        entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for entry in text.split(":") if entry
-    ]
-    return list(dict.fromkeys(entries))
+    entries = (entry.replace("${ORIGIN}", origin).replace("$ORIGIN", origin) for entry in text.split(":"))
+    return list(dict.fromkeys(filter(None, entries)))
 
 
 def _search_path(content: mmap.mmap) -> str:
