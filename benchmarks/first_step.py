@@ -37,7 +37,7 @@ from benchmarks.conventional import push_in_zstd  # noqa: E402
 from benchmarks.image_builds import NEWEST, PYTHON, Row, Run, load_now, say  # noqa: E402
 from benchmarks.places import new_layers, registry  # noqa: E402
 from benchmarks.publishing import lock_of, maker_of  # noqa: E402
-from validator.assemble.destinations import RegistryDestination  # noqa: E402
+from validator.assemble.image import RegistryDestination  # noqa: E402
 from validator.assemble.layer_table import LayerTable  # noqa: E402
 from validator.compat import facts  # noqa: E402
 from validator.model.spec import ImageSpec, Variant  # noqa: E402

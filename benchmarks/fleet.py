@@ -47,7 +47,7 @@ from validator.fleet.run_store import Runs, Work  # noqa: E402
 from validator.fleet.settings import SlurmPlace, SlurmSection  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
-from validator.model.measurement import Unread  # noqa: E402
+from validator.model.record import Unread  # noqa: E402
 from validator.model.spec import HostClass, Variant  # noqa: E402
 from validator.pipeline.fleet import Recorder, StoredCell, StoredHost  # noqa: E402
 from validator.pipeline.measuring import Question  # noqa: E402

@@ -23,8 +23,7 @@ from pathlib import Path
 from validator.assemble.base import Base
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bytecode import ENVIRONMENT, Runner
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembler, put_base
+from validator.assemble.image import Assembler, RegistryDestination, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheels import Wheelhouse
 from validator.compat.policies import choose

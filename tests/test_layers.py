@@ -22,7 +22,7 @@ ALLOWED = {
         "_vendor", "model", "versions", "compat", "locks", "registry",
         "system", "errors", "resources",
     },
-    "sbom": {"model", "assemble", "errors", "__init__"},
+    "sbom": {"model", "compat", "assemble", "errors", "__init__"},
     "engines": {
         "model", "versions", "compat", "locks", "registry", "assemble",
         "system", "errors", "resources",

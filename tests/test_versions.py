@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -33,12 +34,15 @@ from validator.versions import (
     version_or_oldest,
 )
 
+#: The point release of a bare branch, which stands for its newest one.
+BRANCH = (math.inf,)
+
 
 @pytest.mark.parametrize(
     ("text", "branch", "point"),
-    [("535.183.01", 535, (183, 1)), ("535", 535, ()), ("R535", 535, ()), ("570.26", 570, (26,))],
+    [("535.183.01", 535, (183, 1)), ("535", 535, BRANCH), ("R535", 535, BRANCH), ("570.26", 570, (26,))],
 )
-def test_driver_releases_are_read(text: str, branch: int, point: tuple[int, ...]) -> None:
+def test_driver_releases_are_read(text: str, branch: int, point: tuple[float, ...]) -> None:
     release = DriverRelease.parse(text)
     assert (release.branch, release.point) == (branch, point)
 

@@ -223,6 +223,7 @@ def fact_kind(identifier: str) -> str:
 _CLASSES = {"all": AllOf, "any": AnyOf, "none": NoneOf}
 
 
+@dataclass
 class Language:
     """The kinds and the named conditions that conditions may use.
 
@@ -231,20 +232,12 @@ class Language:
     facts: the conditions of the facts that may be named; None if `fact` is a kind like any other.
     """
 
-    def __init__(
-        self,
-        main: Mapping[str, str] | None = None,
-        named: Mapping[str, Any] | None = None,
-        kinds: Collection[str] | None = None,
-        default_main: str | None = None,
-        facts: Mapping[str, Condition] | None = None,
-    ) -> None:
-        self._main = main or {}
-        self._default_main = default_main
-        self._written = named or {}
-        self._kinds = kinds
-        self._facts = facts
-        self._named: dict[str, Named | None] = {}
+    main: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, Any] = field(default_factory=dict)
+    kinds: Collection[str] | None = None
+    default_main: str | None = None
+    facts: Mapping[str, Condition] | None = None
+    _parsed: dict[str, Named | None] = field(default_factory=dict, init=False)
 
     def parse(self, written: Any, where: str = "condition") -> Condition:
         """Read a condition. where: its place, for errors. Raises ConditionError."""
@@ -260,7 +253,7 @@ class Language:
             names = ", ".join(str(name) for name in written)
             raise ConditionError(f"{where}: one mapping has several kinds ({names}); put them under `all`")
         ((kind, values),) = written.items()
-        if kind == FACT and self._facts is not None:
+        if kind == FACT and self.facts is not None:
             return self._fact(values, f"{where}.{FACT}")
         return self._comparison(kind, values, where)
 
@@ -281,12 +274,12 @@ class Language:
         return tuple(self.parse(one, f"{where}[{number}]") for number, one in enumerate(written))
 
     def _name(self, name: str, where: str) -> Condition:
-        if name not in self._written:
+        if name not in self.named:
             return self._comparison(name, {}, where)
-        if name not in self._named:
-            self._named[name] = None
-            self._named[name] = Named(name, self.parse(self._written[name], f"conditions.{name}"))
-        known = self._named[name]
+        if name not in self._parsed:
+            self._parsed[name] = None
+            self._parsed[name] = Named(name, self.parse(self.named[name], f"conditions.{name}"))
+        known = self._parsed[name]
         if known is None:
             raise ConditionError(f"{where}: the condition `{name}` refers to itself; remove the reference")
         return known
@@ -294,18 +287,18 @@ class Language:
     def _fact(self, written: Any, where: str) -> Condition:
         found = []
         for one in written if isinstance(written, list | tuple) else [written]:
-            if one not in (self._facts or {}):
+            if one not in (self.facts or {}):
                 raise ConditionError(f"{where}: `{one}` is not a fact that compat can decide")
-            found.append(_FactHolds(fact_kind(one), {"holds": (Wanted("yes"),)}, (self._facts or {})[one]))
+            found.append(_FactHolds(fact_kind(one), {"holds": (Wanted("yes"),)}, (self.facts or {})[one]))
         return found[0] if len(found) == 1 else AnyOf(tuple(found))
 
     def _comparison(self, kind: Any, written: Any, where: str) -> Comparison:
-        if kind in self._written:
+        if kind in self.named:
             raise ConditionError(f"{where}: `{kind}` is a named condition, which has no values")
-        if not isinstance(kind, str) or (self._kinds is not None and kind not in self._kinds):
+        if not isinstance(kind, str) or (self.kinds is not None and kind not in self.kinds):
             raise ConditionError(f"{where}: `{kind}` is not a kind or a named condition")
         if not isinstance(written, Mapping):
-            main = self._main.get(kind, self._default_main)
+            main = self.main.get(kind, self.default_main)
             if main is None:
                 raise ConditionError(f"{where}: `{kind}` has no main value; write {kind}: {{name: value}}")
             written = {main: written}

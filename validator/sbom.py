@@ -5,16 +5,13 @@ It lists the wheels of the lock and the packages of the base.
 
 from __future__ import annotations
 
+import contextlib
 import json
-import lzma
 import os
-import re
 import uuid
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime, time, timezone
-from email.parser import BytesHeaderParser
+from email.message import Message
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -31,7 +28,9 @@ from packageurl import PackageURL
 from . import __version__
 from .assemble.base_finder import BaseContents
 from .assemble.wheels import cached_wheel
-from .errors import InputError
+from .compat.elf import InspectionError
+from .compat.inspect import WheelFile
+from .errors import InputError, MissingError
 from .model.spec import PROJECT, Lock, Wheel
 
 # Read the licence that a wheel declares, as an SPDX expression.
@@ -39,9 +38,6 @@ from .model.spec import PROJECT, Lock, Wheel
 # Only what says exactly one thing counts. "Apache 2.0" is no id of SPDX's list, and the classifier
 # "BSD License" stands for several licences, so a wheel with nothing better has no licence here.
 
-#: METADATA is read up to this size. Some have a whole manual as their description.
-_LARGEST = 4 << 20
-_METADATA = re.compile(r"[^/]+\.dist-info/METADATA")
 _CLASSIFIER = "License :: "
 #: Trove classifiers that stand for one licence of SPDX's list, without the prefix.
 #: Left out are those without a version, and those of a GPL that leave open whether later versions count
@@ -78,29 +74,24 @@ def declared_licenses(lock: Lock) -> dict[str, str]:
     found = {}
     for wheel in lock.wheels:
         path = cached_wheel(wheel)
-        metadata = _metadata(path) if path is not None else None
-        if metadata is not None and (license_ := license_of(metadata)) is not None:
-            found[wheel.sha256] = license_
+        # The file may be gone now, or damaged.
+        with contextlib.suppress(InspectionError, MissingError):
+            if path is not None and (license_ := license_of(_headers(path))) is not None:
+                found[wheel.sha256] = license_
     return found
 
 
-def _metadata(path: Path) -> bytes | None:
-    """Return a wheel's METADATA; None for a file that is gone or damaged."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            items = [item for item in archive.infolist() if _METADATA.fullmatch(item.filename)]
-            return archive.read(items[0]) if len(items) == 1 and items[0].file_size <= _LARGEST else None
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError):
-        return None
+def _headers(path: Path) -> Message:
+    with WheelFile(path) as wheel:
+        return wheel.metadata()
 
 
-def license_of(metadata: bytes) -> str | None:
+def license_of(headers: Message) -> str | None:
     """Return the SPDX expression that a wheel's METADATA declares; None if it says nothing unambiguous.
 
     That is `License-Expression`, else `License` if it is an id of SPDX's list, else the only licence among
     the classifiers.
     """
-    headers = BytesHeaderParser().parsebytes(metadata)
     expression = str(headers["License-Expression"] or "").strip()
     if expression:
         return fixup_id(expression) or (expression if is_expression(expression) else None)

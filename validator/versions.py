@@ -1,8 +1,7 @@
 """The types of versions, and their comparison. No other module takes versions apart by its own rules.
 
-A *driver release* (`535.183.01`, what NVML calls the driver version) and a *CUDA version* (`12.2`: of a
-toolkit, or the newest that a driver supports) are different types here, because confusing them is
-the usual source of errors about "the CUDA version". Versions of Python packages follow PEP 440, which
+A *driver release* (`535.183.01`) and a *CUDA version* (`12.2`: of a toolkit, or the newest that a driver
+supports) are different types, because people confuse them. Versions of Python packages follow PEP 440, which
 `packaging` reads; its `Version` is imported from here.
 """
 
@@ -11,7 +10,9 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
 
 from ._vendor.packaging.version import InvalidVersion as InvalidVersion
 from ._vendor.packaging.version import Version as _Version
@@ -26,6 +27,11 @@ from .version_numbers import major as major
 from .version_numbers import numbers_comparer as numbers_comparer
 from .version_numbers import order_by_numbers
 from .version_numbers import whole_number as whole_number
+
+if TYPE_CHECKING:
+    from ._vendor.packaging.markers import Marker
+    from ._vendor.packaging.requirements import Requirement
+    from ._vendor.packaging.tags import Tag
 
 #: Characters of a version. PyPI's longest ones have less than 100.
 _LONGEST = 400
@@ -48,18 +54,17 @@ _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
 _CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
 
 
-@functools.total_ordering
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, order=True)
 class DriverRelease:
     """An NVIDIA driver release, such as `535.183.01`, or a whole branch, such as `535`.
 
-    `point` is empty when only the branch is known. A bare branch stands for its newest release, so it is
-    greater than every point release of the branch.
+    A bare branch stands for its newest release, so it is greater than every point release of the branch:
+    `point` is then infinite.
     """
 
     branch: int
-    point: tuple[int, ...] = ()
-    text: str = ""
+    point: tuple[float, ...] = (math.inf,)
+    text: str = field(default="", compare=False)
 
     @classmethod
     def parse(cls, text: str) -> DriverRelease:
@@ -67,8 +72,8 @@ class DriverRelease:
         match = _DRIVER.match(text.strip())
         if not match:
             raise ValueError(f'"{text}" is not a driver release (expected something like 535.183.01 or 535)')
-        branch, *point = (group for group in match.groups() if group is not None)
-        return cls(int(branch), tuple(int(part) for part in point), text.strip().lstrip("Rr"))
+        branch, *point = (int(group) for group in match.groups() if group is not None)
+        return cls(branch, tuple(point) or (math.inf,), text.strip().lstrip("Rr"))
 
     @classmethod
     def or_none(cls, text: str | None) -> DriverRelease | None:
@@ -81,22 +86,10 @@ class DriverRelease:
     @property
     def is_branch(self) -> bool:
         """True when only the branch is known."""
-        return not self.point
-
-    def _key(self) -> tuple[float, ...]:
-        return (self.branch, *(self.point or (math.inf,)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DriverRelease) and self._key() == other._key()
-
-    def __lt__(self, other: DriverRelease) -> bool:
-        return self._key() < other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
+        return self.point == (math.inf,)
 
     def __str__(self) -> str:
-        return self.text or ".".join(str(part) for part in (self.branch, *self.point))
+        return self.text or ".".join(map(str, (self.branch, *(() if self.is_branch else self.point))))
 
 
 @dataclass(frozen=True, order=True)
@@ -199,7 +192,7 @@ def version_or_oldest(text: str | None) -> Version:
 def driver_comparer(wanted: str) -> Comparer:
     """Compare drivers: `535` is every 535.x. A found branch is its newest release. Raises ValueError."""
     release = DriverRelease.parse(wanted)
-    target = (release.branch, *release.point)
+    target = (release.branch, *(() if release.is_branch else release.point))
 
     def compare(found: str) -> int:
         release = DriverRelease.parse(found)
@@ -246,3 +239,60 @@ def without_cuda_suffix(name: str) -> str:
     """Return a wheel's name without the CUDA that it is for: `nvidia-cudnn` for `nvidia-cudnn-cu12`."""
     suffixes = ("-cu11", "-cu12", "-cu13")
     return next((name.removesuffix(suffix) for suffix in suffixes if name.endswith(suffix)), name)
+
+
+# Requirements, markers and names of wheels, which few commands read: `packaging` is imported for them here.
+
+#: The characters of wheels' names on every index. File systems allow 255 of them.
+_WHEEL_NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
+#: The tags that one name may stand for. The names with the most have about 40.
+_MOST_TAGS = 200
+#: Characters of a requirement or a marker. uv writes markers of several thousand.
+_LONGEST_MARKER = 20_000
+
+_Read = TypeVar("_Read")
+
+
+def read_requirement(text: str) -> Requirement:
+    """Read a requirement of a length that people and tools write. Raises InvalidRequirement."""
+    from ._vendor.packaging.requirements import InvalidRequirement, Requirement
+
+    return _read(text, Requirement, InvalidRequirement, "its marker nests too deep")
+
+
+def read_marker(text: str) -> Marker:
+    """Read an environment marker in the same way. Raises InvalidMarker."""
+    from ._vendor.packaging.markers import InvalidMarker, Marker
+
+    return _read(text, Marker, InvalidMarker, "it nests too deep")
+
+
+def _read(text: str, parse: Callable[[str], _Read], error: type[ValueError], too_deep: str) -> _Read:
+    if len(text) > _LONGEST_MARKER:
+        raise error(f"it has more than {_LONGEST_MARKER:,} characters")
+    try:
+        return parse(text)
+    except RecursionError:
+        raise error(too_deep) from None
+
+
+class InvalidWheelName(ValueError):
+    """A file's name is not that of a wheel. The message says why, and does not quote a long name."""
+
+
+def wheel_name(filename: str) -> tuple[str, Version, frozenset[Tag]]:
+    """Return the normalized project, the version and the tags of a wheel's name. Raises InvalidWheelName."""
+    from ._vendor.packaging.utils import parse_wheel_filename
+
+    if not _WHEEL_NAME.fullmatch(filename):
+        raise InvalidWheelName(
+            "it has more than 255 characters, or others than letters, digits and _ . + ! -"
+        )
+    tags = math.prod(part.count(".") + 1 for part in filename.removesuffix(".whl").rsplit("-", 3)[1:])
+    if tags > _MOST_TAGS:
+        raise InvalidWheelName(f"it stands for {tags:,} tags, and {_MOST_TAGS} are allowed")
+    try:
+        name, version, _, found = parse_wheel_filename(filename)
+    except ValueError as error:
+        raise InvalidWheelName(str(error)) from None
+    return name, Version(str(version)), found

@@ -10,8 +10,7 @@ from pathlib import Path
 from threading import Barrier
 
 from tests.registry.server import RunningRegistry
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembled, assemble
+from validator.assemble.image import Assembled, RegistryDestination, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel_layers import ImagePlan, plan_image
 from validator.model.spec import Lock

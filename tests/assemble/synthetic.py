@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from validator.assemble.destinations import Destination
+from validator.assemble.image import Destination
 from validator.assemble.layers import Encoded, Write
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

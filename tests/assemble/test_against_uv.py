@@ -105,7 +105,7 @@ def test_the_layer_is_what_uv_installs(wheels: Mapping[Path, Wheel], expected: T
     blob = tmp_path / "layer"
     with ExitStack() as stack, blob.open("wb") as file:
         opened = [stack.enter_context(open_wheel(path, wheel)) for path, wheel in wheels.items()]
-        parts = [(wheel.wheel.filename, entries(wheel, environment, requested=True)) for wheel in opened]
+        parts = [(wheel.wheel.filename, entries(wheel, environment)) for wheel in opened]
         layers.encode(merged(parts), file.write)
     root = tmp_path / "root"
     root.mkdir()

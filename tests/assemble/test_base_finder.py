@@ -17,9 +17,8 @@ import zstandard
 from validator.assemble import base as base_module
 from validator.assemble import bootstrap
 from validator.assemble.base import Base, BaseLayer, ImageName, decompressed, registry_base, saved_image
-from validator.assemble.base_finder import BasePolicy, Bases, PinnedBase
-from validator.assemble.destinations import OciLayout, RegistryDestination
-from validator.assemble.image import put_base
+from validator.assemble.base_finder import BasePolicy, Bases
+from validator.assemble.image import OciLayout, RegistryDestination, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded
 from validator.errors import InputError, MissingError, ValidatorError
@@ -257,7 +256,7 @@ def test_without_a_registry_debian_is_used(
     debian: list[str], table: LayerTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("validator.registry.session.PAUSES", ())
-    pinned = {"3.11": PinnedBase("127.0.0.1:9/python:3.11", OTHER)}
+    pinned = {"3.11": f"127.0.0.1:9/python:3.11@{OTHER}"}
     said: list[str] = []
     bases = Bases(BasePolicy.AUTO, table, pinned=pinned, directory=tmp_path / "bases")
     assert bases.base(CPU, said.append).origin == bootstrap.origin("bookworm")

@@ -21,8 +21,7 @@ import pytest
 from tests.registry.proxy import Fault, Proxy
 from tests.registry.server import RunningRegistry
 from validator.assemble import layers
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembled, assemble
+from validator.assemble.image import Assembled, RegistryDestination, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Entry, Write
 from validator.assemble.wheel import WheelError

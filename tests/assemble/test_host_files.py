@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
+from validator.assemble.base import BaseFile, BaseFiles, Interpreter
 from validator.assemble.host_files import host_files
 
 BASE = BaseFiles(

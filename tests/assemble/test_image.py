@@ -7,7 +7,7 @@ import json
 import marshal
 import tarfile
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -18,9 +18,16 @@ import pytest
 from validator.assemble import compile_script, layers, wheel_layers
 from validator.assemble.base import decompressed
 from validator.assemble.bytecode import Compilation, CompiledWheel, CompiledWheels
-from validator.assemble.destinations import OciLayout
 from validator.assemble.host_files import parse
-from validator.assemble.image import Assembled, Finding, PublishedImage, assemble, rebuild, uncomputed
+from validator.assemble.image import (
+    Assembled,
+    Finding,
+    OciLayout,
+    PublishedImage,
+    assemble,
+    rebuild,
+    uncomputed,
+)
 from validator.assemble.install import Environment
 from validator.assemble.layer_table import LayerTable, Row, SharedRow, write_rows
 from validator.assemble.layers import Encoded, LayerSource, Write, layer_key
@@ -238,7 +245,7 @@ def test_the_layers_of_large_files_have_sizes_of_their_own(shelf: Shelf, table: 
     wheel = shelf.wheel("tensorflow", {"tensorflow/__init__.py": b"1", **large})
     sizes = {layer.name: layer.size for layer in planned(shelf, table, CPU, lock_of(CPU, wheel)).layers}
     with shelf.open(wheel) as file:
-        compressed = [file.members[path].item.compressed_size for path in large]
+        compressed = [file.members[path].stored_size for path in large]
     assert [sizes["a.so"], sizes["b.so"]] == compressed
     assert sizes["tensorflow 1.0"] == max((wheel.size or 0) - sum(compressed), 1)
 
@@ -526,8 +533,7 @@ def test_a_wheel_may_be_read_when_everything_is_closed(shelf: Shelf, table: Laye
     """A layer that failed may be let go only when the process ends, which closes all wheels before."""
     wheel = shelf.wheel("six", {"six.py": b""})
     made = wheel_layers._WheelLayers(shelf, table, Environment("3.12", (2, 36)))
-    with ExitStack() as stack:
-        made.installed(wheel, stack)
+    with made.installed(wheel):
         wheel_layers._close(made._open)
 
 

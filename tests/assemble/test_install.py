@@ -20,13 +20,9 @@ from .wheels import ENVIRONMENT, FILENAME, INFO, SITE
 DATA = "example-1.0.data"
 
 
-def installed(
-    directory: Path, files: Mapping[str, bytes], *, requested: bool = False
-) -> dict[str, tuple[int, bytes]]:
+def installed(directory: Path, files: Mapping[str, bytes]) -> dict[str, tuple[int, bytes]]:
     """Install a wheel with these files, and return path -> mode and content."""
-    return read(
-        entries(wheels.opened(directory, wheels.with_metadata(files)), ENVIRONMENT, requested=requested)
-    )
+    return read(entries(wheels.opened(directory, wheels.with_metadata(files)), ENVIRONMENT))
 
 
 def read(some: tuple[Entry, ...]) -> dict[str, tuple[int, bytes]]:
@@ -36,7 +32,7 @@ def read(some: tuple[Entry, ...]) -> dict[str, tuple[int, bytes]]:
 
 def test_a_simple_wheel(tmp_path: Path) -> None:
     files = {"example.py": b"x = 1\n", "example/sub/data.txt": b""}
-    found = installed(tmp_path, files, requested=True)
+    found = installed(tmp_path, files)
     record = found.pop(f"{SITE}/{INFO}/RECORD")
     assert found == {
         f"{SITE}/example.py": (0o644, b"x = 1\n"),
@@ -48,12 +44,6 @@ def test_a_simple_wheel(tmp_path: Path) -> None:
     assert record[0] == 0o644
     everything = {path.removeprefix(f"{SITE}/"): content for path, (_, content) in found.items()}
     assert sorted(record[1].splitlines()) == sorted(wheels.record_of(everything).splitlines())
-
-
-def test_a_dependency_is_not_marked_as_requested(tmp_path: Path) -> None:
-    found = installed(tmp_path, {})
-    assert f"{SITE}/{INFO}/REQUESTED" not in found
-    assert b"REQUESTED" not in found[f"{SITE}/{INFO}/RECORD"][1]
 
 
 def test_each_part_of_the_data_directory_has_its_place(tmp_path: Path) -> None:
@@ -164,7 +154,7 @@ def test_what_the_wheel_says_of_its_installation_is_replaced(tmp_path: Path) -> 
     files = {f"{INFO}/INSTALLER": b"evil\n", f"{INFO}/REQUESTED": b"x", f"{INFO}/direct_url.json": b"{}"}
     found = installed(tmp_path, files)
     assert found[f"{SITE}/{INFO}/INSTALLER"][1] == b"tensorflow-gpu-matrix\n"
-    assert f"{SITE}/{INFO}/REQUESTED" not in found
+    assert found[f"{SITE}/{INFO}/REQUESTED"][1] == b""
     assert f"{SITE}/{INFO}/direct_url.json" not in found
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.assemble.layers import Encoded, Write
 from validator.errors import InputError, MissingError, ValidatorError
-from validator.registry.layout import in_layout
+from validator.registry.client import in_layout
 
 from ..support import small_disk
 from .synthetic import Image, Layer, digest, image

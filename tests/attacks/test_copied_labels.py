@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.assemble.wheel_layers import recipe_digest
 from validator.certify.acceptance import NotCertifiable
 from validator.certify.signatures import Signer
@@ -53,14 +53,12 @@ LABELS = {
 class Maker(FakeMaker):
     """Makes images with today's recipe and base."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.base = str(INPUTS.base)
+
     def recipe(self, spec: ImageSpec) -> str:
         return recipe_digest(spec.variant)
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        return origin == str(INPUTS.base)
-
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        return None
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from validator.compat.inspect import InvalidWheelName, wheel_name
 from validator.errors import MissingError, ValidatorError
 from validator.locks import index as index_module
 from validator.locks.index import IndexFile, PackageIndex
@@ -34,6 +33,7 @@ from validator.supply.news import _python
 from validator.system import http
 from validator.system.http import Http, HttpFailure, Kind
 from validator.system.package_sources import PackageSources
+from validator.versions import InvalidWheelName, wheel_name
 
 from ..commands import ROOT
 
@@ -118,6 +118,16 @@ def sources(server: Server, login: str = "") -> PackageSources:
 
 def registry(server: Server) -> Registry:
     return Registry(Repository(server.address, "team/tf"))
+
+
+def writing(content: bytes) -> Callable[[Callable[[bytes], object]], str]:
+    """Return what writes a blob, and says that its digest is `DIGEST`."""
+
+    def produce(write: Callable[[bytes], object]) -> str:
+        write(content)
+        return DIGEST
+
+    return produce
 
 
 def page(**changes: object) -> bytes:
@@ -508,7 +518,7 @@ def test_an_odd_address_of_a_registry_is_an_error(server: Server, where: str, ad
             registry(server).tags()
     elif where == "upload":
         with pytest.raises(ValidatorError):
-            Blobs.to_write(registry(server).repository).send(lambda write: write(b"x"), lambda _: DIGEST)
+            Blobs.to_write(registry(server).repository).send(writing(b"x"))
     else:
         with pytest.raises(ValidatorError):
             registry(server).manifest(DIGEST)
@@ -539,9 +549,7 @@ def test_an_odd_header_of_a_registry_is_an_error(server: Server, name: str, text
         lambda: registry(server).digest_of("latest"),
         lambda: Blobs.to_write(registry(server).repository).has(DIGEST, 2),
         lambda: list(Blobs.to_read(registry(server).repository).read(DIGEST, 2)),
-        lambda: Blobs.to_write(registry(server).repository).send(
-            lambda write: write(b"xy"), lambda _: DIGEST
-        ),
+        lambda: Blobs.to_write(registry(server).repository).send(writing(b"xy")),
     )
     for act in actions:
         with contextlib.suppress(ValidatorError):
@@ -561,7 +569,7 @@ def test_a_registry_that_takes_nothing_is_given_up(server: Server, range_: str) 
     destination = Blobs.to_write(registry(server).repository)
     destination.session.accepts_streams = False
     with pytest.raises(ValidatorError):
-        destination.send(lambda write: write(bytes(100)), lambda _: DIGEST)
+        destination.send(writing(bytes(100)))
     assert len(server.asked) < 60
 
 
@@ -569,7 +577,7 @@ def test_a_registry_that_wants_huge_chunks_is_an_error(server: Server) -> None:
     """Protects the memory: a chunk is kept in it."""
     reading(server, 202, ("Location", "/x"), ("OCI-Chunk-Min-Length", str(1 << 40)))
     with pytest.raises(ValidatorError, match="chunks of at least"):
-        Blobs.to_write(registry(server).repository).send(lambda write: write(b"x"), lambda _: DIGEST)
+        Blobs.to_write(registry(server).repository).send(writing(b"x"))
 
 
 @pytest.mark.parametrize(

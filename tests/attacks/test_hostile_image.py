@@ -22,8 +22,7 @@ from validator.engines.endpoint import Endpoint, connect
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
 from validator.locks.lock_files import LockDirectory
-from validator.model.measurement import GpuIdentity, Measurement, Outside, Unread, measurement_of
-from validator.model.record import Record, Verdict
+from validator.model.record import GpuIdentity, Measurement, Outside, Record, Unread, Verdict, measurement_of
 from validator.model.spec import Choice, ImageSpec, Lock, Variant
 from validator.pipeline.measuring import measure, targets
 from validator.pipeline.run import Options, Run, Runner

@@ -22,8 +22,7 @@ from validator.certify.trust import Terms, Trust
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp, now_utc
-from validator.model.measurement import Outside, Source, labelled
-from validator.model.record import Record
+from validator.model.record import Outside, Record, Source, labelled
 from validator.records import record_files
 from validator.registry.client import Registry
 from validator.registry.names import Repository

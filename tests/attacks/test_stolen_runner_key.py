@@ -23,8 +23,7 @@ from validator.certify.trust_file import read_trust_file, revoke
 from validator.certify.verify import certificates
 from validator.errors import InputError
 from validator.model.codec import format_timestamp
-from validator.model.measurement import STATEMENT_V1
-from validator.model.record import Record
+from validator.model.record import STATEMENT_V1, Record
 from validator.registry.client import Registry
 
 from ..certify.fixtures import MEASURED_AT, record

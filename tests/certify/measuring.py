@@ -29,8 +29,15 @@ from validator.certify.trust import (
 )
 from validator.certify.trust_file import entry_line
 from validator.model.codec import now_utc, parse_timestamp
-from validator.model.measurement import GpuIdentity, Measurement, Outside, report_digest, statement_of
-from validator.model.record import Record, read_record
+from validator.model.record import (
+    GpuIdentity,
+    Measurement,
+    Outside,
+    Record,
+    read_record,
+    report_digest,
+    statement_of,
+)
 from validator.registry.client import Registry
 
 from .building import INPUTS, Builder, make_builder

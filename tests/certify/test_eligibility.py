@@ -11,8 +11,7 @@ import msgspec
 import pytest
 
 from validator.certify.acceptance import NotCertifiable, checked_report
-from validator.model.measurement import labelled
-from validator.model.record import Origin, OwnCheck, Record, Verdict
+from validator.model.record import Origin, OwnCheck, Record, Verdict, labelled
 
 from .fixtures import MEASURED_AT, record, report
 from .measuring import outside_of

@@ -21,8 +21,7 @@ from validator.certify.verify import certificates
 from validator.cli import building
 from validator.engines.protocol import Built, ProbeRequest, probe_version
 from validator.locks import lock_files
-from validator.model.measurement import Outside
-from validator.model.record import Record, Verdict
+from validator.model.record import Outside, Record, Verdict
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.pipeline.makers import OpenedEngine
 from validator.records.store import Store

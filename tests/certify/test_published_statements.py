@@ -9,8 +9,7 @@ import pytest
 
 from validator.assemble.base_finder import contents
 from validator.assemble.configuration import ARTIFACT
-from validator.assemble.destinations import Destination, RegistryDestination
-from validator.assemble.image import Assembled
+from validator.assemble.image import Assembled, Destination, RegistryDestination
 from validator.certify import provenance
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust

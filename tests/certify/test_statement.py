@@ -15,9 +15,17 @@ import pytest
 from validator.certify.acceptance import NotCertifiable, checked_report
 from validator.certify.statement import PREDICATE, NoCertificate, read_statement, statement
 from validator.model.codec import DocumentError, encode, format_timestamp
-from validator.model.measurement import MeasurementError, statement_of
 from validator.model.prediction import LONGEST_ERROR, Limit
-from validator.model.record import Certificate, Failure, GpuFacts, OwnCheck, Verdict, read_verification
+from validator.model.record import (
+    Certificate,
+    Failure,
+    GpuFacts,
+    MeasurementError,
+    OwnCheck,
+    Verdict,
+    read_verification,
+    statement_of,
+)
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 
 from .fixtures import LIMIT, LOCK, MEASURED_AT, record, report, with_limits

@@ -11,7 +11,7 @@ import pytest
 from validator.certify.trust import THROW_AWAY, Party, Signatory, TrustFile
 from validator.certify.trust_file import entry_line, read_trust_file
 from validator.errors import InputError
-from validator.model.measurement import Source
+from validator.model.record import Source
 
 UNTIL = datetime(2027, 11, 22, tzinfo=timezone.utc)
 

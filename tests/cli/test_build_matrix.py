@@ -14,8 +14,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import put_base
+from validator.assemble.image import RegistryDestination, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.cli import building
 from validator.cli.build_matrix import build_matrix_command

@@ -20,7 +20,7 @@ from validator.cli import doctor
 from validator.cli.doctor import Probed
 from validator.errors import InputError, MissingError
 from validator.model.diagnosis import Diagnosis
-from validator.model.measurement import Unread
+from validator.model.record import Unread
 from validator.model.report import read_report
 from validator.reports.diagnosis import Changes
 

@@ -27,9 +27,8 @@ from validator.fleet.run_store import Runs
 from validator.fleet.submitter import Submitter
 from validator.locks.lock_files import LockDirectory
 from validator.matrix.plan import Plan
-from validator.model.measurement import Outside, Unread, measurement_of
 from validator.model.prediction import PlannedCell
-from validator.model.record import Record, Verdict
+from validator.model.record import Outside, Record, Unread, Verdict, measurement_of
 from validator.model.spec import Cell, HostClass, ImageSpec
 from validator.pipeline.fleet import StoredHost
 from validator.pipeline.run import Options, PublishedImage, Result, Run, Runner, Status

@@ -14,8 +14,8 @@ from validator.cli import here
 from validator.cli.here import EnvironmentFields, HereDocument, NextFields, answer
 from validator.engines.this_machine import Container, Environment, Seen
 from validator.model.diagnosis import Cause
-from validator.model.measurement import GpuIdentity
 from validator.model.prediction import Host
+from validator.model.record import GpuIdentity
 from validator.model.report import read_report
 
 from ..commands import run

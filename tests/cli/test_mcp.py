@@ -26,8 +26,8 @@ from validator.cli import here, mcp
 from validator.cli.mcp import server
 from validator.engines.this_machine import Environment, Seen
 from validator.errors import EXIT_INTERRUPTED, EXIT_MISSING
-from validator.model.measurement import GpuIdentity
 from validator.model.prediction import Host
+from validator.model.record import GpuIdentity
 
 from ..commands import ROOT, run
 

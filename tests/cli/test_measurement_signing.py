@@ -19,8 +19,17 @@ from validator.certify.trust_file import RUNNERS, make_own_key, read_trust_file
 from validator.cli import signing
 from validator.cli.signing import fleet_runner_of, runner_of
 from validator.errors import MissingError
-from validator.model.measurement import PREDICATE, Outside, Unread, labelled, measurement_of, statement_of
-from validator.model.record import Record, Verdict, read_record
+from validator.model.record import (
+    PREDICATE,
+    Outside,
+    Record,
+    Unread,
+    Verdict,
+    labelled,
+    measurement_of,
+    read_record,
+    statement_of,
+)
 from validator.model.spec import Variant
 from validator.model.verdict import PROBE_VERSION
 from validator.offline.receive import MANIFEST, Bundle, Image

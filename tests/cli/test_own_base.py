@@ -17,8 +17,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from validator.assemble.base import BaseLayer
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import put_base
+from validator.assemble.image import RegistryDestination, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheels import Wheelhouse
 from validator.cli import build_matrix

@@ -14,7 +14,7 @@ from validator.compat.policies import allowed_cudnn
 from validator.compat.releases import release
 from validator.engines import this_machine
 from validator.errors import EXIT_FAILED, InputError, MissingError
-from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.record import GpuIdentity, Outside, Unread
 from validator.model.spec import RECOMMENDED
 
 pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")

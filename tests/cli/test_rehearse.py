@@ -104,7 +104,7 @@ def test_a_rehearsal_uses_a_python_that_the_engine_provides(
 ) -> None:
     """It works like `build-matrix`: the profile `quick` does not fix the Python."""
     engine = FakeImageEngine(lacks="3.12")
-    maker = SimpleNamespace(base_repository=lambda spec: None)
+    maker = SimpleNamespace(bases=SimpleNamespace(repository=lambda spec: None))
     seen: list[ImageSpec] = []
 
     def build(images: Sequence[ImageSpec], run: object) -> list[Result]:

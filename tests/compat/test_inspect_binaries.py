@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.compat.inspect import build
-from validator.compat.inspect.elf import ElfFile, InspectionError, fatbins, lz4_prefix
+from validator.compat import inspect as build
+from validator.compat.elf import ElfFile, InspectionError, fatbins, lz4_prefix
 from validator.compat.releases import Target
 
 from . import wheel_files as made

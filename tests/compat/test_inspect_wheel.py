@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from validator.compat import inspect as command
 from validator.compat.compile import read_yaml
-from validator.compat.inspect import build as command
-from validator.compat.inspect.build import (
+from validator.compat.elf import ElfFile, InspectionError, fatbins
+from validator.compat.inspect import (
     BUILDS,
     WheelFile,
     count_kernels,
@@ -22,7 +23,6 @@ from validator.compat.inspect.build import (
     row,
     write,
 )
-from validator.compat.inspect.elf import ElfFile, InspectionError, fatbins
 from validator.errors import EXIT_INPUT, MissingError
 from validator.versions import Version
 
@@ -139,13 +139,6 @@ def test_rows_are_merged_in_order_under_the_comment(tmp_path: Path) -> None:
         {"tensorflow": "2.10.0", "size": 3},
     ]
     assert [file.name for file in tmp_path.iterdir()] == ["builds.yaml"]
-
-
-@pytest.mark.engine
-def test_a_release_that_pip_does_not_find(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    with pytest.raises(MissingError, match=r"tensorflow 0\.0\.1 for Python 3\.11: pip could not download it"):
-        command.download("0.0.1", "3.11", tmp_path)
 
 
 def test_the_command_prints_a_row(

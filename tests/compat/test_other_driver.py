@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from validator.compat import hardware
-from validator.compat.machine import judge_host
+from validator.compat.judge import judge_host
 from validator.compat.offers import offers, other_driver, outcome
 from validator.model.prediction import EAGER, Host, Outcome
 from validator.model.spec import NO_GPU

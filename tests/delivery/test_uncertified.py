@@ -12,12 +12,12 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.delivery.resolve import split_reference
 from validator.engines.endpoint import Endpoint, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC
-from validator.registry.layout import named_in_layout
+from validator.registry.client import named_in_layout
 from validator.registry.names import identifier_of
 
 from ..assemble.synthetic import Image, Layer

@@ -270,7 +270,8 @@ def test_prefixes_of_docker_compose_change_nothing() -> None:
 
 def test_a_likely_cause_is_called_likely() -> None:
     assert diagnosed("written/negation.txt").causes[0].headline.startswith("Likely: ")
-    assert diagnosed("written/tf-works-slow.txt").causes[0].headline.startswith("Possibly: ")
+    slow = diagnose_log("Why is it so slow?\n\nThe training is slow on my RTX 3090.\n")
+    assert slow.causes[0].headline.startswith("Possibly: ")
     assert diagnosed("written/oom.txt").causes[0].headline == diagnosed("written/oom.txt").causes[0].title
 
 

@@ -35,6 +35,7 @@ SAYS = {
     "cuda_of_gpu": "Ampere 11.0",
     "flag_of_program": "whatever a program's own flag says",
     "local_rank": "hvd.rank()",
+    "memory_needed": "the model, its input and the batch",
 }
 
 

@@ -21,15 +21,14 @@ from typing import Any
 import pytest
 
 from validator.assemble.base_finder import contents
-from validator.assemble.destinations import Destination
-from validator.assemble.image import Assembled, Compared, Finding
+from validator.assemble.image import Assembled, Compared, Destination, Finding
 from validator.certify.trust import THROW_AWAY
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.delivery.pull import LocalImage, SelectedImage
 from validator.engines.protocol import Built, ProbeRequest, probe_version, run_probe
 from validator.fleet.protocol import Answer, Fault, Handle, Phase, State
 from validator.fleet.submitter import Submitter
-from validator.model.measurement import Outside, Unread
+from validator.model.record import Outside, Unread
 from validator.model.spec import LABEL_SPEC, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline.makers import OpenedEngine

@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from docs.transcripts import ROOT
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.compat.compile import DIRECTORY
 from validator.errors import EXIT_FAILED
 from validator.fleet.protocol import Capacity, Fault

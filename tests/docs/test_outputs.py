@@ -6,8 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from validator.model.measurement import Unread
-from validator.model.record import Record, Verdict, contents_of
+from validator.model.record import Record, Unread, Verdict, contents_of
 from validator.records.store import Store
 
 from ..commands import run

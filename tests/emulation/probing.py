@@ -10,8 +10,7 @@ from pathlib import Path
 import msgspec
 
 from validator.certify import acceptance
-from validator.model.measurement import GpuIdentity, Outside, labelled
-from validator.model.record import Verdict
+from validator.model.record import GpuIdentity, Outside, Verdict, labelled
 from validator.model.report import (
     COMPUTING_CHECKS,
     CheckOutcome,

@@ -14,7 +14,7 @@ import pytest
 
 from validator.engines import ask_nvml, this_machine
 from validator.engines.this_machine import NvmlGpu, Reading, read_host, reading_of
-from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.record import GpuIdentity, Outside, Unread
 
 from ..emulation.stubs import Stubs, build
 from ..loop import tiers

@@ -8,8 +8,8 @@ import pytest
 
 from validator.engines.this_machine import read_this_host
 from validator.errors import InputError
-from validator.model.measurement import GpuIdentity, Outside, Unread
 from validator.model.prediction import Host
+from validator.model.record import GpuIdentity, Outside, Unread
 
 A100 = GpuIdentity("GPU-1", "NVIDIA A100-SXM4-80GB", "8.0")
 T4 = GpuIdentity("GPU-2", "Tesla T4", "7.5")

@@ -13,7 +13,7 @@ import pytest
 
 from validator.engines import this_machine
 from validator.engines.this_machine import Container, active_python, look, pythons_on_path
-from validator.model.measurement import Outside
+from validator.model.record import Outside
 
 #: Seconds for what hangs here, and for what has to answer.
 SHORT_S, LONG_S = 0.3, 30.0

@@ -24,7 +24,7 @@ from validator.fleet.protocol import (
 )
 from validator.fleet.run_store import Tried
 from validator.fleet.submitter import Settled
-from validator.model.measurement import Unread
+from validator.model.record import Unread
 
 #: How a job ends that is not listed in FakeFleet.endings.
 OK = "ok"

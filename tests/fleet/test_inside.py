@@ -15,7 +15,7 @@ import pytest
 
 from validator.fleet import inside
 from validator.fleet.protocol import Answer, CutError, Ending, read_answer, read_ending, read_frames
-from validator.model.measurement import Unread
+from validator.model.record import Unread
 from validator.probe import workers
 
 KNOWN = Answer(Unread.NOT_ASKED, "podman", True)

@@ -13,8 +13,7 @@ from validator.compat import policies, releases
 from validator.compat.predict import predict
 from validator.delivery.choose import Gpu, Host, parse_driver, parse_gpus
 from validator.matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_matrix
-from validator.matrix.machine import Chosen, choose_image, for_machine
-from validator.matrix.plan import expand
+from validator.matrix.plan import Chosen, choose_image, expand, for_machine
 from validator.model.prediction import EAGER_ONLY
 from validator.model.spec import RECOMMENDED, Cell, HostClass, ImageSpec, Variant
 from validator.versions import ComputeCapability, Version

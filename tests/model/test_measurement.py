@@ -11,19 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from validator.model import measurement as module
-from validator.model.measurement import (
+from validator.model import record as module
+from validator.model.record import (
     GpuIdentity,
     Measurement,
     MeasurementError,
     Outside,
+    OwnCheck,
     is_challenge,
     labelled,
     measurement_of,
     report_digest,
     statement_of,
 )
-from validator.model.record import OwnCheck
 
 DIGEST = f"sha256:{'ab' * 32}"
 GPU = GpuIdentity("GPU-11111111-2222-3333-4444-555555555555", "NVIDIA H100 80GB HBM3", "9.0")

@@ -10,9 +10,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from validator.model import verdict
-from validator.model.measurement import GpuIdentity, Outside, Unread, labelled
 from validator.model.prediction import CHECKS_OF_XLA, Limit, Outcome
-from validator.model.record import Origin, OwnCheck, Verdict, also_required
+from validator.model.record import (
+    GpuIdentity,
+    Origin,
+    Outside,
+    OwnCheck,
+    Unread,
+    Verdict,
+    also_required,
+    labelled,
+)
 from validator.model.report import COMPUTING_CHECKS, Finding, Gpu, Report, report_of
 from validator.model.spec import Variant
 from validator.model.verdict import (

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
 from validator.assemble.base import read_config
-from validator.assemble.wheel import RecordError, parse_record
-from validator.compat.inspect import InvalidWheelName, wheel_name
+from validator.assemble.wheel import FormatError, parse_record
 from validator.errors import ValidatorError
 from validator.locks.index import _parsed, _wheel
 from validator.registry.client import Manifest
@@ -22,6 +22,7 @@ from validator.supply import parts
 from validator.supply.news import _python
 from validator.system import http
 from validator.system.http import HttpFailure, Kind
+from validator.versions import InvalidWheelName, wheel_name
 
 from .mutators import mutate_json, mutate_text
 
@@ -184,7 +185,7 @@ def record_seeds() -> list[bytes]:
 
 
 def read_record(data: bytes, _: Path) -> None:
-    with suppress(RecordError):
+    with suppress(FormatError):
         parse_record(data)
 
 
@@ -199,5 +200,5 @@ def apt_seeds() -> list[bytes]:
 def read_apt(data: bytes, _: Path) -> None:
     text = data.decode("utf-8", "replace")
     for match in parts._URI.finditer(text):
-        parts._name_and_version(match), int(match["size"])
+        unquote(match["file"]).partition("_"), int(match["size"])
     parts._source_versions(text)

@@ -10,6 +10,7 @@ import shlex
 import socket
 import sqlite3
 from collections.abc import Callable
+from email import message_from_bytes
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,15 +23,15 @@ from docker.models.images import Image
 
 from validator.answers.browser import ask
 from validator.assemble import host_files
-from validator.assemble.base import ImageName, decompressed, saved_image
-from validator.assemble.base_files import base_files, read_file_system
+from validator.assemble.base import ImageName, base_files, decompressed, read_file_system, saved_image
 from validator.assemble.base_finder import read_status
 from validator.assemble.install import entries
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.wheel import open_wheel
 from validator.cli import group
 from validator.cli.predict import _host
-from validator.compat.inspect import build, elf
+from validator.compat import elf
+from validator.compat import inspect as build
 from validator.delivery.choose import TaggedImage
 from validator.engines import containers, images
 from validator.engines.this_machine import Reading, reading_of
@@ -188,7 +189,7 @@ def read_wheel(data: bytes, place: Path) -> None:
 
 def read_metadata(data: bytes, place: Path) -> None:
     """Read a text as the metadata of a wheel, its entry points, and what its build says."""
-    license_of(data)
+    license_of(message_from_bytes(data))
     files = with_metadata({"example-1.0.dist-info/entry_points.txt": data})
     tensorflow = {**MEMBERS, "tensorflow-2.99.1.dist-info/METADATA": data}
     each(

@@ -30,8 +30,18 @@ from validator.locks import lock_files as locks
 from validator.matrix.load import parse_matrix
 from validator.model import codec
 from validator.model.codec import DocumentError
-from validator.model.measurement import Measurement, MeasurementError, Outside, measurement_of, statement_of
-from validator.model.record import BaseOrigin, Record, RecordError, read_record, read_verification
+from validator.model.record import (
+    BaseOrigin,
+    Measurement,
+    MeasurementError,
+    Outside,
+    Record,
+    RecordError,
+    measurement_of,
+    read_record,
+    read_verification,
+    statement_of,
+)
 from validator.model.report import ReportError, read_report
 from validator.model.verdict import judge
 from validator.pipeline.measuring import record_of_report

@@ -24,7 +24,7 @@ from packaging.utils import canonicalize_name
 
 import validator
 from tests.fleet.slurm.python_image import entries
-from validator.assemble.destinations import OciLayout, RegistryDestination
+from validator.assemble.image import OciLayout, RegistryDestination
 from validator.assemble.layers import Encoded, Entry, InMemory, encode
 from validator.engines.venv import find_python
 from validator.fleet.protocol import read_frames

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from validator import cli
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.certify.trust import Terms, Trust
 from validator.certify.trust_file import BUILDERS, RUNNERS, add, make_own_key
 from validator.certify.verify import certificates

@@ -10,7 +10,7 @@ from typing import Any
 
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import ValidatorError
-from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.record import GpuIdentity, Outside, Unread
 from validator.model.report import COMPUTING_CHECKS
 from validator.model.spec import ImageSpec, Lock
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS

@@ -17,8 +17,7 @@ from validator.compat.policies import requirements
 from validator.engines.protocol import Built, Engine, ProbeRequest
 from validator.errors import BuildError, MissingError, ValidatorError
 from validator.locks import lock_files
-from validator.model.measurement import Unread
-from validator.model.record import Verdict
+from validator.model.record import Unread, Verdict
 from validator.model.spec import Choice, HostClass, ImageSpec, Lock, Variant, Wheel
 from validator.model.verdict import REQUIRED_ON_CPU
 from validator.pipeline import build_matrix as build_matrix_module

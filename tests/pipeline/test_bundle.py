@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.cli.planning import images_of, locks_of
 from validator.errors import InputError, MissingError, ValidatorError
 from validator.model.codec import convert
@@ -34,7 +34,7 @@ from validator.offline.receive import receive
 from validator.pipeline import bundle
 from validator.pipeline.bundle import BundledImage, Request, own_wheel, write_bundle
 from validator.pipeline.measuring import Question
-from validator.registry.layout import in_layout, named_in_layout
+from validator.registry.client import in_layout, named_in_layout
 from validator.registry.names import image_tag
 from validator.resources import SHIPPED, shipped_matrix
 from validator.system.package_sources import PackageSources

@@ -18,8 +18,7 @@ from validator.certify.trust import TrustFile
 from validator.engines.protocol import ProbeRequest
 from validator.fleet.inside import frame
 from validator.model.codec import encode, now_utc
-from validator.model.measurement import measurement_of
-from validator.model.record import Origin, Record, RecordError, Verdict
+from validator.model.record import Origin, Record, RecordError, Verdict, measurement_of
 from validator.model.spec import Choice, ImageSpec, Variant
 from validator.offline.receive import Bundle, Image
 from validator.pipeline.bundle import measure, read_line

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from validator.errors import MissingError
-from validator.model.measurement import GpuIdentity, Outside, Unread
+from validator.model.record import GpuIdentity, Outside, Unread
 from validator.model.spec import HostClass, ImageSpec, Variant
 from validator.pipeline.measuring import Target, asked_for, targets
 from validator.versions import ComputeCapability, DriverRelease

@@ -13,8 +13,15 @@ import pytest
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError, ValidatorError
 from validator.locks.lock_files import LockDirectory
-from validator.model.measurement import GpuIdentity, Outside, Unread, measurement_of, report_digest
-from validator.model.record import Record, Verdict
+from validator.model.record import (
+    GpuIdentity,
+    Outside,
+    Record,
+    Unread,
+    Verdict,
+    measurement_of,
+    report_digest,
+)
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Event, Options, Phase, Result, Run, Runner, Status
 from validator.records.store import Store

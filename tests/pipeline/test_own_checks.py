@@ -15,8 +15,7 @@ from validator.compat.policies import requirements
 from validator.engines.protocol import Built, ProbeRequest
 from validator.errors import MissingError
 from validator.locks import lock_files
-from validator.model.measurement import measurement_of
-from validator.model.record import Record, Verdict
+from validator.model.record import Record, Verdict, measurement_of
 from validator.model.spec import Additions, CheckFile, Choice, ImageSpec, Lock, Variant, Wheel
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Result, Run, Runner, Status

@@ -15,6 +15,7 @@ from validator.cli import planning
 from validator.compat import releases
 from validator.compat.policies import requirements
 from validator.errors import MissingError
+from validator.locks import lock_files
 from validator.locks.lock_files import LockDirectory, mismatches, parse, path_of, render
 from validator.locks.resolve import PLATFORM
 from validator.model.spec import ImageSpec, Lock, Wheel
@@ -66,7 +67,7 @@ def test_a_lock_has_no_secrets_and_the_download_uses_them(
     spec: ImageSpec, tmp_path: Path, index: LocalIndex
 ) -> None:
     locks = LockDirectory(tmp_path / "locks")
-    locks.write(lock_of(spec))
+    lock_files.write(locks.own, lock_of(spec))
     text = path_of(locks.own, spec.identifier).read_text()
     assert f"http://127.0.0.1:{index.port}/files/{NAME}" in text
     assert "hunter2" not in text and "s3cret" not in text

@@ -11,10 +11,9 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.base import Base
-from validator.assemble.base_files import BaseFile, BaseFiles, Interpreter
-from validator.assemble.destinations import Destination
-from validator.assemble.image import Assembled, Assembler
+from validator.assemble.base import Base, BaseFile, BaseFiles, Interpreter
+from validator.assemble.base_finder import Bases
+from validator.assemble.image import Assembled, Assembler, Destination
 from validator.assemble.layers import Encoded, Write
 from validator.certify import signatures
 from validator.certify.provenance import Inputs, Provenance, Refusal
@@ -91,6 +90,17 @@ class FakeDestination:
         return found
 
 
+class FakeBases(Bases):
+    def __init__(self, maker: FakeMaker) -> None:
+        self.maker = maker
+
+    def is_current(self, spec: ImageSpec, origin: str) -> bool:
+        return origin == self.maker.base
+
+    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
+        self.maker.warned.append((spec.identifier, origin))
+
+
 class FakeMaker(Assembler):
     """Makes images whose manifest is one letter. `makes` lists them. status: dpkg's list in their base."""
 
@@ -102,21 +112,10 @@ class FakeMaker(Assembler):
         self.error: ValidatorError | None = None
         self.makes: list[str] = []
         self.warned: list[tuple[str, str]] = []
-
-    def provides(self, python: str) -> str | None:
-        return None
-
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        return None
+        object.__setattr__(self, "bases", FakeBases(self))
 
     def recipe(self, spec: ImageSpec) -> str:
         return self.followed
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        return origin == self.base
-
-    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        self.warned.append((spec.identifier, origin))
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         self.makes.append(spec.identifier)

@@ -9,8 +9,7 @@ import pytest
 from validator.certify.acceptance import NotCertifiable, check_record
 from validator.errors import BuildError
 from validator.locks.lock_files import LockDirectory
-from validator.model.measurement import Unread
-from validator.model.record import Origin, Record, Verdict
+from validator.model.record import Origin, Record, Unread, Verdict
 from validator.model.verdict import REQUIRED_CHECKS
 from validator.pipeline.build_matrix import build_matrix
 from validator.pipeline.run import Options, Run, Runner

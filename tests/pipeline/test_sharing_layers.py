@@ -10,8 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from validator.assemble.destinations import OciLayout
-from validator.assemble.image import assemble
+from validator.assemble.image import OciLayout, assemble
 from validator.assemble.layer_table import LayerTable, SharedRow, read_rows, write_rows
 from validator.assemble.wheel_layers import plan_image
 from validator.assemble.wheels import Wheelhouse

@@ -9,8 +9,7 @@ from typing import Any
 
 import msgspec
 
-from validator.model.measurement import GpuIdentity, Measurement, Outside, statement_of
-from validator.model.record import Record, Verdict
+from validator.model.record import GpuIdentity, Measurement, Outside, Record, Verdict, statement_of
 from validator.model.report import COMPUTING_CHECKS, Report, report_of
 from validator.model.verdict import PROBE_VERSION, REQUIRED_CHECKS
 from validator.records import record_files

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.errors import MissingError
 from validator.registry import blobs as module
 from validator.registry import session as session_module
@@ -333,7 +333,7 @@ def test_two_pushes_at_once_both_arrive(
 PUSHER = """
 import os, sys
 from tests.assemble.synthetic import image
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.registry import blobs
 from validator.registry.names import Repository
 blobs._CHUNK = 1 << 20

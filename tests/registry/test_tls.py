@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from validator.assemble.destinations import RegistryDestination
+from validator.assemble.image import RegistryDestination
 from validator.errors import MissingError
 from validator.registry import session as session_module
 from validator.registry.blobs import Blobs

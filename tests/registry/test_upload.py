@@ -72,7 +72,7 @@ def blobs(registry: StrictRegistry) -> Blobs:
 
 
 def send(registry: StrictRegistry, maker: Maker, known: Known | None = None) -> str:
-    return blobs(registry).send(maker, str, known)
+    return blobs(registry).send(maker, known)
 
 
 def chunks(registry: StrictRegistry) -> list[str]:
@@ -99,8 +99,8 @@ def test_an_unknown_blob_is_sent_in_one_request_too(strict: StrictRegistry) -> N
 def test_a_registry_that_wants_a_length_is_asked_only_once(strict: StrictRegistry) -> None:
     there = Blobs.to_write(Repository(strict.address, "team/tf"))
     first, second = Maker(), Maker(CONTENT[::-1])
-    assert there.send(first, str) == DIGEST
-    assert there.send(second, str) == digest_of(CONTENT[::-1])
+    assert there.send(first) == DIGEST
+    assert there.send(second) == digest_of(CONTENT[::-1])
     assert strict.blobs == {DIGEST: CONTENT, digest_of(CONTENT[::-1]): CONTENT[::-1]}
     assert (first.times, second.times) == (2, 1)
     assert strict.uploads == {}
@@ -183,7 +183,7 @@ def test_an_error_while_the_blob_is_made_passes_through(
         raise OSError("the wheel is gone")
 
     with pytest.raises(OSError, match="the wheel is gone"):
-        blobs(strict).send(fail, str, known)
+        blobs(strict).send(fail, known)
     assert times == 1
     assert strict.blobs == strict.uploads == {}
 
@@ -211,7 +211,7 @@ def test_a_token_is_asked_for_with_dockers_login(
     strict.login = ("me", "secret")
     docker_config({"auths": {strict.address: {"auth": encoded("me", "secret")}}})
     other = Repository(strict.address, "team/other")
-    Blobs.to_write(Repository(strict.address, "team/tf"), [other]).send(Maker(), str)
+    Blobs.to_write(Repository(strict.address, "team/tf"), [other]).send(Maker())
     [asked] = [asked for asked in strict.asked if asked.path == "/token"]
     assert asked.query["scope"] == ["repository:team/tf:pull,push", "repository:team/other:pull"]
     assert asked.query["service"] == ["the, registry"]
@@ -241,7 +241,7 @@ def test_a_token_that_expired_is_renewed(
                 strict.tokens.clear()
         return DIGEST
 
-    blobs(strict).send(slow, str)
+    blobs(strict).send(slow)
     assert strict.blobs == {DIGEST: CONTENT}
     assert sum(asked.path == "/token" for asked in strict.asked) == 2
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zipfile
 from dataclasses import replace
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -46,11 +47,11 @@ def metadata(*fields: tuple[str, str]) -> bytes:
     ],
 )
 def test_what_metadata_declares(fields: list[tuple[str, str]], found: str | None) -> None:
-    assert license_of(metadata(*fields)) == found
+    assert license_of(message_from_bytes(metadata(*fields))) == found
 
 
 def test_bytes_that_are_no_text_are_no_licence() -> None:
-    assert license_of(b"License: \xff\xfe\nClassifier: \xff\n\n") is None
+    assert license_of(message_from_bytes(b"License: \xff\xfe\nClassifier: \xff\n\n")) is None
 
 
 def test_classifiers_stand_for_licences_of_the_list() -> None:

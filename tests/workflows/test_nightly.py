@@ -96,7 +96,7 @@ def endpoint() -> Iterator[Endpoint]:
             endpoint = connect()
         except MissingError as error:
             pytest.skip(str(error))
-        if reason := assembler(host_sources(), ImageSettings(), endpoint).provides(PYTHON):
+        if reason := assembler(host_sources(), ImageSettings(), endpoint).bases.provides(PYTHON):
             pytest.skip(reason)
         yield endpoint
         endpoint.client.close()

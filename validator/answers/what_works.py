@@ -12,7 +12,7 @@ from typing import Any
 from ..compat import evidence, hardware
 from ..compat.facts import UnknownGpu
 from ..compat.hardware import compat_packages
-from ..compat.machine import Driver, Gpu, judge_host, parse_driver, parse_gpu
+from ..compat.judge import judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
 from ..compat.releases import driver_with
 from ..errors import InputError
@@ -34,7 +34,7 @@ from ..model.prediction import (
 )
 from ..model.spec import host_identifier
 from ..reports.printable import fact_names
-from ..versions import CudaVersion, DriverRelease, Version, minor_in
+from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, minor_in
 from .browser import rejecting
 from .ways import (
     BOTH,
@@ -360,20 +360,20 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     Raises RejectedField for what can't be understood, and InputError for a system that does not exist.
     """
     with rejecting("gpu"):
-        gpu = parse_gpu(asked["gpu"]) if asked["gpu"].strip() else None
+        gpu = parse_gpu(asked["gpu"]) if asked["gpu"].strip() else Host()
     with rejecting("driver"):
-        driver = parse_driver(asked["driver"]) if asked["driver"].strip() else Driver()
+        driver = parse_driver(asked["driver"]) if asked["driver"].strip() else Host()
     python = _python(asked["python"])
     host = Host(
-        gpu=gpu.name if gpu else None,
-        capability=str(gpu.capability) if gpu else None,
-        driver=driver.release,
-        driver_cuda=driver.cuda,
+        gpu=gpu.gpu,
+        capability=gpu.capability,
+        driver=driver.driver,
+        driver_cuda=driver.driver_cuda,
         system=_one_of(asked["system"], SYSTEMS),
         # People leave "Linux" as it is, but a Jetson has an Arm processor.
-        machine=JETSON if gpu and gpu.is_jetson else _one_of(asked["machine"], MACHINES),
+        machine=gpu.machine or _one_of(asked["machine"], MACHINES),
     )
-    measured = Measured(asked["registry"], asked["images"], asked["verdicts"], _class_name(host, gpu))
+    measured = Measured(asked["registry"], asked["images"], asked["verdicts"], _class_name(host))
     options = _options(host, python, measured)
     missing = fact_names(name for name in options[0].pip.prediction.missing if name in ("driver", "gpu"))
     ways = _ways(options, measured, host, python)
@@ -381,11 +381,11 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     modes = [newest_in_mode(ways, mode) for mode in MODES]
 
     def ask(other: Host) -> list[dict[str, Any]]:
-        there = replace(measured, host=_class_name(other, gpu))
+        there = replace(measured, host=_class_name(other))
         return _ways(_options(other, python, there), there, other, python)
 
     return {
-        "machine": list(_words(host, python, gpu, driver)),
+        "machine": list(_words(host, python)),
         "headline": headline(ways, missing, refuted),
         "remarks": list(remarks(options, ways, host, python, other_driver(host, python), ask)),
         "basis": " ".join([basis(ways, asked["verdicts"], refuted), *_measured_otherwise(ways, host)]),
@@ -451,28 +451,27 @@ def _one_of(value: str, known: Sequence[str]) -> str:
     return value
 
 
-def _words(host: Host, python: str | None, gpu: Gpu | None, driver: Driver) -> Iterator[str]:
+def _words(host: Host, python: str | None) -> Iterator[str]:
     """Yield how the question was understood."""
-    if gpu is not None:
-        name = f"{gpu.name}, " if gpu.name else ""
-        yield f"{name}compute capability {gpu.capability}"
-    if driver.release:
-        yield f"driver {driver.release}"
-    elif driver.cuda:
-        oldest = driver_with(CudaVersion.parse(driver.cuda))
-        yield f"CUDA {driver.cuda} in nvidia-smi, so driver R{oldest.branch}" if oldest else driver.cuda
+    if host.capability:
+        yield f"{f'{host.gpu}, ' if host.gpu else ''}compute capability {host.capability}"
+    if host.driver:
+        yield f"driver {host.driver}"
+    elif host.driver_cuda:
+        oldest, cuda = driver_with(CudaVersion.parse(host.driver_cuda)), host.driver_cuda
+        yield f"CUDA {cuda} in nvidia-smi, so driver R{oldest.branch}" if oldest else cuda
     system = _SYSTEMS[host.system or LINUX]
     yield f"{system} on NVIDIA Jetson" if host.machine == JETSON else f"{system} {host.machine}"
     if python:
         yield f"Python {python}"
 
 
-def _class_name(host: Host, gpu: Gpu | None) -> str | None:
+def _class_name(host: Host) -> str | None:
     """Return the name of the machine's host class in the matrix; None if that needs more facts."""
     driver = DriverRelease.or_none(host.driver)
     if driver is None and host.driver_cuda:
         driver = driver_with(CudaVersion.parse(host.driver_cuda))
-    if gpu is None or driver is None:
+    if not host.capability or driver is None:
         return None
-    slug = hardware.model_of(gpu.name) if gpu.name else None
-    return host_identifier(DriverRelease(driver.branch), slug, gpu.capability)
+    slug = hardware.model_of(host.gpu) if host.gpu else None
+    return host_identifier(DriverRelease(driver.branch), slug, ComputeCapability.parse(host.capability))

@@ -48,28 +48,12 @@ FILE = images_directory() / "bases.yaml"
 #: The tag whose digest is pinned.
 TAG = "python:{}-slim-bookworm"
 
-_REFERENCE = re.compile(r"(?P<name>[a-z0-9][a-z0-9._/-]*:[\w.-]+)@(?P<digest>sha256:[0-9a-f]{64})")
+#: An image in a registry: its name with a tag, and the digest that the tag had when it was pinned.
+PINNED = re.compile(r"(?P<name>[a-z0-9][a-z0-9._/-]*:[\w.-]+)@(?P<digest>sha256:[0-9a-f]{64})")
 _PYTHON = re.compile(r"3\.\d+")
 
 
-@dataclass(frozen=True)
-class PinnedBase:
-    """An image in a registry: its name with a tag, and the digest that the tag had when it was pinned."""
-
-    name: str
-    digest: str
-
-    def __str__(self) -> str:
-        return f"{self.name}@{self.digest}"
-
-    @classmethod
-    def parse(cls, text: object) -> PinnedBase | None:
-        """Parse `name:tag@sha256:…`. Return None for anything else."""
-        match = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
-        return cls(match["name"], match["digest"]) if match else None
-
-
-def pinned_bases(path: Path = FILE) -> Mapping[str, PinnedBase]:
+def pinned_bases(path: Path = FILE) -> Mapping[str, str]:
     """Return the bases by Python. Raises InputError for a base without a digest."""
     try:
         content = yaml.safe_load(read_text(path))
@@ -77,20 +61,17 @@ def pinned_bases(path: Path = FILE) -> Mapping[str, PinnedBase]:
         raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict) or not content:
         raise InputError(f"{path} must be a mapping from Python versions to images")
-    found: dict[str, PinnedBase] = {}
-    for python, text in content.items():
-        base = PinnedBase.parse(text)
-        if base is None or not _PYTHON.fullmatch(str(python)):
+    for python, base in content.items():
+        if not (isinstance(base, str) and PINNED.fullmatch(base) and _PYTHON.fullmatch(str(python))):
             raise InputError(
-                f"{path}: {python}: {text} is not pinned; it must be a name, a tag and a digest,"
+                f"{path}: {python}: {base} is not pinned; it must be a name, a tag and a digest,"
                 f" such as {TAG.format('3.12')}@sha256:…",
                 hint=refresh_hint("bases", " on a machine that can reach the registry"),
             )
-        found[str(python)] = base
-    return found
+    return {str(python): base for python, base in content.items()}
 
 
-def text_of(bases: Mapping[str, PinnedBase]) -> str:
+def text_of(bases: Mapping[str, str]) -> str:
     """Return the content of the file."""
     lines = [f'"{python}": {base}' for python, base in bases.items()]
     header = (
@@ -175,9 +156,7 @@ def contents_of_suite(suite: str) -> BaseContents:
 def _locked(lock: DebianLock) -> Iterator[SystemPackage]:
     for one in lock.packages:
         architecture = one.file.removesuffix(".deb").rpartition("_")[2]
-        yield SystemPackage(
-            one.name, one.version, architecture, one.source, one.source_version, one.sha256
-        )  # fmt: skip
+        yield SystemPackage(one.name, one.version, architecture, one.source, one.source_version, one.sha256)
 
 
 def installed_packages(base: Base) -> tuple[SystemPackage, ...] | None:
@@ -263,7 +242,7 @@ class Bases:
         policy: BasePolicy,
         table: LayerTable,
         local: LocalImages | None = None,
-        pinned: Mapping[str, PinnedBase] | None = None,
+        pinned: Mapping[str, str] | None = None,
         directory: Path | None = None,
         *,
         renew: bool = False,
@@ -281,7 +260,7 @@ class Bases:
         self._told_of_fallback = False
 
     @cached_property
-    def _pinned(self) -> Mapping[str, PinnedBase]:
+    def _pinned(self) -> Mapping[str, str]:
         return pinned_bases() if self._given is None else self._given
 
     def provides(self, python: str) -> str | None:
@@ -376,7 +355,7 @@ class Bases:
         return (
             self._policy is not BasePolicy.BOOTSTRAP
             and spec.python in self._pinned
-            and found.plain == str(self._pinned[spec.python])
+            and found.plain == self._pinned[spec.python]
         )
 
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
@@ -418,31 +397,31 @@ class Bases:
         """Return the pinned default base of a Python. Raises MissingError if there is none."""
         if python not in self._pinned:
             raise MissingError(f"{FILE} has no base for Python {python}", hint=refresh_hint("bases"))
-        return str(self._pinned[python])
+        return self._pinned[python]
 
     def _named(self, text: str, python: str, progress: Progress) -> Base:
         with self._guard:
             key = (text, python)
-            if key not in self._found:
-                self._found[key] = self._look_up(ImageName.parse(text), text, python, progress)
-            return self._found[key]
-
-    def _look_up(self, name: ImageName, text: str, python: str, progress: Progress) -> Base:
-        unreachable = self._unreachable
-        if unreachable is None:
-            try:
-                return registry_base(name, python, self._table)
-            except MissingError as error:
-                unreachable = error
-                # The default bases are all in one registry. It is not asked again for each of them.
-                if self._given is None and text in {str(base) for base in self._pinned.values()}:
-                    self._unreachable = error
-        if self._local is not None and (saved := self._local.save(text, self._directory)):
-            archive, digest = saved
+            if key in self._found:
+                return self._found[key]
+            name, unreachable = ImageName.parse(text), self._unreachable
+            if unreachable is None:
+                try:
+                    self._found[key] = registry_base(name, python, self._table)
+                    return self._found[key]
+                except MissingError as error:
+                    unreachable = error
+                    # The default bases are all in one registry. It is not asked again for each of them.
+                    if self._given is None and text in self._pinned.values():
+                        self._unreachable = error
+            saved = self._local.save(text, self._directory) if self._local is not None else None
+            if saved is None:
+                raise unreachable
             progress(f"{unreachable}; using the engine's copy of {text}")
+            archive, digest = saved
             origin = f"registry:{name.plain}" + (f"@{digest}" if digest else "")
-            return saved_image(archive, origin, name.plain, digest, python, self._table)
-        raise unreachable
+            self._found[key] = saved_image(archive, origin, name.plain, digest, python, self._table)
+            return self._found[key]
 
     def _bootstrapped(self, suite: str, python: str, packages: Sequence[str], progress: Progress) -> Base:
         origin = bootstrap.origin(suite, packages)

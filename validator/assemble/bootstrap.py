@@ -202,7 +202,21 @@ def fetch(lock: DebianLock, sources: AptSources, directory: Path) -> None:
         if not missing:
             break
         _download(missing, places, directory, sources)
-        _refuse_changed(lock, directory, name)
+        for package in missing:
+            path = directory / package.file
+            # apt-helper renames a file that is not what the lock pins.
+            for found in (path, path.with_name(f"{path.name}.FAILED")):
+                digest = hashlib.sha256(found.read_bytes()).hexdigest() if found.is_file() else package.sha256
+                if digest == package.sha256:
+                    continue
+                # apt-helper leaves an empty file if the download has another size.
+                saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
+                raise MissingError(
+                    f"{name} serves {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
+                    f" {package.size} bytes with the sha256 {package.sha256}: nothing was installed",
+                    hint="use another mirror in apt's sources; if Debian replaced the package,"
+                    f" {refresh_hint('debian', ', which checks the signature of Debian')}",
+                )
     if missing := [package for package in lock.packages if not (directory / package.file).exists()]:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
         shown = ", ".join(map(str, missing[:3])) + more
@@ -271,25 +285,6 @@ def _download(
         on_line=logger.info,
         timeout_s=_TIMEOUT_S,
     )  # fmt: skip
-
-
-def _refuse_changed(lock: DebianLock, directory: Path, place: str) -> None:
-    """Raise MissingError for a file that is not what the lock pins. apt-helper renames such files."""
-    for package in lock.packages:
-        path = directory / package.file
-        for found in (path, path.with_name(f"{path.name}.FAILED")):
-            if not found.is_file():
-                continue
-            if (digest := hashlib.sha256(found.read_bytes()).hexdigest()) == package.sha256:
-                continue
-            # apt-helper leaves an empty file if the download has another size.
-            saw = f"a file with the sha256 {digest}" if found.stat().st_size else "a file of another size"
-            raise MissingError(
-                f"{place} serves {saw} as {package.path}, but for {package}, {lock_path(lock.suite)} pins"
-                f" {package.size} bytes with the sha256 {package.sha256}: nothing was installed",
-                hint="use another mirror in apt's sources; if Debian replaced the package,"
-                f" {refresh_hint('debian', ', which checks the signature of Debian')}",
-            )
 
 
 #: The Debian release whose own Python is this version.

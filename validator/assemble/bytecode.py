@@ -29,8 +29,7 @@ from ..errors import BuildError
 from ..system import processes
 from ..system.files import full_disk_named
 from ..system.runs import temporary_directory
-from .base import Base
-from .base_files import ForwardFile, Interpreter, hidden_by, parts_of
+from .base import Base, ForwardFile, Interpreter, hidden_by, parts_of
 from .install import Contents, check_no_conflict, contents_of, merged
 from .layers import Entry, LayerSource
 
@@ -75,11 +74,11 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class SourceWheel:
-    """A wheel to compile. entries: returns its installed files, open until the stack is closed."""
+    """A wheel to compile. entries: opens it, and returns its installed files."""
 
     name: str
     sha256: str
-    entries: Callable[[ExitStack], Iterable[Entry]]
+    entries: Callable[[], AbstractContextManager[Iterable[Entry]]]
 
 
 @dataclass(frozen=True)
@@ -155,9 +154,8 @@ def byte_code(
 def _compile(
     name: str, python: Interpreter, wheels: Mapping[str, SourceWheel], runner: Runner
 ) -> Compilation:
-    """Compile wheels. wheels: by their keys."""
     with ExitStack() as stack:
-        installed = {key: tuple(wheel.entries(stack)) for key, wheel in wheels.items()}
+        installed = {key: tuple(stack.enter_context(wheel.entries())) for key, wheel in wheels.items()}
         modules = [
             (key, entry)
             for key, some in installed.items()

@@ -325,7 +325,21 @@ def compatibility(spec: ImageSpec) -> bytes | None:
             _rule("nvidia kernel module", "kernel.loadedmodule", {"nvidia": {"op": "Exists"}}),
         ],
     }
-    sets = [host, *([found] if (found := _labels(wanted)) else [])]
+    sets: list[dict[str, Any]] = [host]
+    rules, needed = [], []
+    if wanted.driver is not None:
+        label = {"nvidia.com/cuda.driver-version.major": _at_least(wanted.driver.branch)}
+        rules.append(_rule("driver branch", "local.label", label))
+        needed.append(f"driver {wanted.driver.branch} or newer")
+    if (capability := wanted.compute_capability) is not None:
+        label = {"nvidia.com/gpu.compute.major": _at_least(capability.major)}
+        rules.append(_rule("compute capability", "local.label", label))
+        # The labels have one number each, and a rule compares one label.
+        rounded = " (only the first number is checked)" if capability.minor else ""
+        needed.append(f"a GPU with compute capability {capability} or newer{rounded}")
+    if rules:
+        description = f"By the labels of GPU Feature Discovery: {' and '.join(needed)}."
+        sets.append({"tag": LABELS_TAG, "description": description, "rules": rules})
     return yaml.safe_dump({"version": "v1alpha1", "compatibilities": sets}, sort_keys=False).encode()
 
 
@@ -342,25 +356,6 @@ def attach_compatibility(registry: Registry, digest: str, spec: ImageSpec) -> No
         if [layer.digest for layer in layers] == [wanted]:
             return
     registry.attach(digest, ARTIFACT, content, {}, media_type=MEDIA_TYPE)
-
-
-def _labels(wanted: HostRequirements) -> dict[str, Any] | None:
-    """Return the rules about labels, as far as the facts say what the image needs."""
-    rules, needed = [], []
-    if wanted.driver is not None:
-        label = {"nvidia.com/cuda.driver-version.major": _at_least(wanted.driver.branch)}
-        rules.append(_rule("driver branch", "local.label", label))
-        needed.append(f"driver {wanted.driver.branch} or newer")
-    if (capability := wanted.compute_capability) is not None:
-        label = {"nvidia.com/gpu.compute.major": _at_least(capability.major)}
-        rules.append(_rule("compute capability", "local.label", label))
-        # The labels have one number each, and a rule compares one label.
-        rounded = " (only the first number is checked)" if capability.minor else ""
-        needed.append(f"a GPU with compute capability {capability} or newer{rounded}")
-    if not rules:
-        return None
-    description = f"By the labels of GPU Feature Discovery: {' and '.join(needed)}."
-    return {"tag": LABELS_TAG, "description": description, "rules": rules}
 
 
 def _rule(name: str, feature: str, expressions: dict[str, Any]) -> dict[str, Any]:

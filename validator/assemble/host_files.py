@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import re
 import struct
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 
 from ..errors import InputError
-from .base_files import BaseFile, BaseFiles, Interpreter
+from .base import BaseFile, BaseFiles, Interpreter
 from .configuration import HOME, USER, USER_NAME
 from .install import merged
 from .layers import Entry, InMemory, LayerSource
@@ -72,12 +71,24 @@ class LoaderCache:
         comes_before: returns True for an entry of this cache that stays before an added one with the same
         name, because ldconfig reads its directory earlier.
         """
-        ranked = [(0 if comes_before(entry) else 2, entry) for entry in self.entries]
-        ranked += [(1, entry) for entry in added]
-        ranked.sort(key=lambda pair: pair[0])
-        return LoaderCache(
-            tuple(sorted((entry for _, entry in ranked), key=functools.cmp_to_key(_compare))), self.generator
-        )
+        earlier = [entry for entry in self.entries if comes_before(entry)]
+        later = [entry for entry in self.entries if not comes_before(entry)]
+        # As `compare` in elf/cache.c. Entries that it takes as equal keep their order.
+        ordered = sorted([*earlier, *added, *later], key=lambda entry: entry.hwcaps or "")
+        ordered.sort(key=_rank, reverse=True)
+        return LoaderCache(tuple(ordered), self.generator)
+
+
+def _rank(entry: CacheEntry) -> tuple[object, ...]:
+    # The loader stops at the first entry that is not in a glibc-hwcaps directory.
+    is_special = entry.hwcaps is not None
+    return name_key(entry.name), entry.flags, is_special, 0 if is_special else entry.hwcap
+
+
+def name_key(name: str) -> list[tuple[bool, int]]:
+    """Return a key that orders names of libraries, with numbers by their value (`_dl_cache_libcmp`)."""
+    parts = re.findall(rb"\d+|\D", name.encode())
+    return [(True, int(part)) if part.isdigit() else (False, part[0]) for part in parts]
 
 
 def parse(data: bytes) -> LoaderCache:
@@ -92,12 +103,15 @@ def parse(data: bytes) -> LoaderCache:
         if flags & _ENDIANNESS not in (0, _LITTLE):
             raise InputError("/etc/ld.so.cache of the base is for big-endian machines")
         generator, directories = _parse_extension(data, extension)
-        entries = tuple(
-            _parse_entry(data, _HEADER.size + number * _ENTRY.size, directories) for number in range(count)
-        )
+        entries = []
+        for number in range(count):
+            row = _ENTRY.unpack_from(data, _HEADER.size + number * _ENTRY.size)
+            kind, name, path, osversion, hwcap = row
+            hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
+            entries.append(CacheEntry(_text(data, name), _text(data, path), kind, osversion, hwcap, hwcaps))
     except (struct.error, ValueError, IndexError) as error:
         raise InputError(f"/etc/ld.so.cache of the base is damaged: {error}") from error
-    return LoaderCache(entries, generator)
+    return LoaderCache(tuple(entries), generator)
 
 
 def render(cache: LoaderCache) -> bytes:
@@ -135,17 +149,9 @@ def render(cache: LoaderCache) -> bytes:
     return head + bytes(rows + strings) + table + content
 
 
-def _parse_entry(data: bytes, offset: int, directories: tuple[str, ...]) -> CacheEntry:
-    flags, name, path, osversion, hwcap = _ENTRY.unpack_from(data, offset)
-    hwcaps = directories[hwcap & _INDEX] if hwcap & _IN_HWCAPS else None
-    return CacheEntry(_text(data, name), _text(data, path), flags, osversion, hwcap, hwcaps)
-
-
 def _parse_extension(data: bytes, offset: int) -> tuple[str | None, tuple[str, ...]]:
     """Return the generator and the names of the hwcaps directories."""
-    if offset == 0:
-        return None, ()
-    magic, count = _EXTENSION.unpack_from(data, offset)
+    magic, count = _EXTENSION.unpack_from(data, offset) if offset else (0, 0)
     if magic != _EXTENSION_MAGIC:
         return None, ()
     generator: str | None = None
@@ -163,36 +169,6 @@ def _parse_extension(data: bytes, offset: int) -> tuple[str | None, tuple[str, .
 
 def _text(data: bytes, offset: int) -> str:
     return data[offset : data.index(b"\0", offset)].decode()
-
-
-def _compare(one: CacheEntry, other: CacheEntry) -> int:
-    """Compare as ldconfig sorts (`compare` in elf/cache.c)."""
-    if result := compare_names(other.name, one.name):
-        return result
-    if one.flags != other.flags:
-        return 1 if one.flags < other.flags else -1
-    # The loader stops at the first entry that is not in a glibc-hwcaps directory.
-    if (one.hwcaps is None) != (other.hwcaps is None):
-        return 1 if one.hwcaps is None else -1
-    if one.hwcaps is not None and other.hwcaps is not None and one.hwcaps != other.hwcaps:
-        return -1 if one.hwcaps < other.hwcaps else 1
-    if one.hwcap != other.hwcap and one.hwcaps is None:
-        return 1 if one.hwcap < other.hwcap else -1
-    return 0
-
-
-def compare_names(one: str, other: str) -> int:
-    """Compare the names of libraries, with numbers by their value (`_dl_cache_libcmp`).
-
-    Return a negative number if `one` comes first, a positive one if `other` does, and 0 if they are the same.
-    """
-    a, b = (re.findall(rb"\d+|\D", name.encode()) for name in (one, other))
-    for x, y in zip(a, b, strict=False):
-        if x.isdigit() != y.isdigit():
-            return 1 if x.isdigit() else -1
-        if difference := int(x) - int(y) if x.isdigit() else x[0] - y[0]:
-            return difference
-    return len(a) - len(b)
 
 
 RECIPE = "host files 3"

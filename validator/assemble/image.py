@@ -1,35 +1,244 @@
-"""Assemble an image: put its layers, its configuration and its manifest at their destination."""
+"""Assemble images, and put them at their destinations: a registry, an OCI layout or a local engine."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import cache
 from itertools import zip_longest
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, Protocol
 
 import msgspec
 
-from ..errors import BuildError, MissingError
-from ..model.spec import ImageSpec, Lock, Wheel
-from ..registry.client import Registry
-from ..registry.names import Repository
+from ..errors import BuildError, InputError, MissingError, ValidatorError
+from ..model.spec import ImageSpec, Lock, Wheel, image_reference
+from ..registry.blobs import Blobs, Known
+from ..registry.client import NAME, Registry, blob_path
+from ..registry.names import Repository, identifier_of
+from ..system.files import write_atomically, writing
 from ..system.pools import Meter, map_in_threads, share_arenas
 from ..system.processes import Progress
+from ..system.runs import temporary_directory
 from . import layers as encoding
 from .base import Base, BaseLayer, compression, read_config
 from .base_finder import Bases
 from .bytecode import CompiledWheels, Runner
 from .configuration import CONFIG_TYPE, MANIFEST_TYPE, canonical_json, config_document, settings
-from .destinations import Destination
 from .layer_table import LayerTable
 from .layers import Encoded, LayerSource, Write, layer_key
 from .wheel_layers import ImagePlan, plan_image, recipe_digest
 from .wheels import Wheelhouse
+
+
+class Destination(Protocol):
+    """Receives the blobs of images, and then their manifests. Methods may be called from several threads.
+
+    Nothing is visible under a name before `finish`, and what was received completely is kept and not sent
+    again. Every method raises MissingError for faults of the network, the disk, the registry or the engine.
+    """
+
+    def has(self, blob: Encoded) -> bool:
+        """Return True if the blob is there. A registry also tries to take it from another repository."""
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        """Store the blob that `encode` writes. known: its digest and size, where they are known in advance.
+
+        Raises ValidatorError if `encode` then gives another digest; the destination keeps nothing of it. An
+        error that `encode` raises passes through.
+        """
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        """Store the manifest, whose blobs are all there, under the image's name. Return its digest."""
+
+
+def differs(made: Encoded, known: Encoded) -> ValidatorError:
+    """Return the error for a layer that is not what the layer table says."""
+    return ValidatorError(
+        f"a layer was made with the digest {made.digest}, but the layer table says {known.digest}:"
+        " the table is wrong, or a wheel changed while it was read",
+        hint="run the same command again; if the error stays, remove the layer's row from the table",
+    )
+
+
+def destinations(
+    repository: Repository,
+    base_repository: Callable[[ImageSpec], Repository | None],
+    mount_from: Sequence[Repository] = (),
+) -> Callable[[ImageSpec], RegistryDestination]:
+    """Return a function that gives each image's destination in a repository, without a tag.
+
+    base_repository: returns the repository of an image's base. If that is in the same registry, the layers of
+    the base are mounted from it. mount_from: more repositories; from those of other registries, layers are
+    copied.
+    """
+
+    @cache
+    def destination(*others: Repository) -> RegistryDestination:
+        return RegistryDestination(repository, None, others)
+
+    def of(spec: ImageSpec) -> RegistryDestination:
+        base = base_repository(spec)
+        near = [base] if base is not None and base.host == repository.host else []
+        return destination(*dict.fromkeys([*near, *mount_from]))
+
+    return of
+
+
+class RegistryDestination:
+    """An image in a repository, under a tag or only by its digest. mount_from: as in `destinations`."""
+
+    def __init__(
+        self, repository: Repository, tag: str | None, mount_from: Sequence[Repository] = ()
+    ) -> None:
+        self._blobs, self._tag = Blobs.to_write(repository, mount_from), tag
+
+    def has(self, blob: Encoded) -> bool:
+        return self._blobs.has(blob.digest, blob.size)
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        made: list[Encoded] = []
+
+        def produce(write: Write) -> str:
+            # After a failure, it is called again.
+            made.append(encode(write))
+            return made[-1].digest
+
+        self._blobs.send(produce, Known(known.digest, known.size) if known else None)
+        return made[-1]
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        return self._blobs.send_manifest(manifest, media_type, self._tag)
+
+
+# Write images to a directory in the OCI image layout, and read them. No registry or engine is needed.
+#
+# https://github.com/opencontainers/image-spec/blob/main/image-layout.md
+#
+# `docker load` accepts an archive of such a directory. With containerd's image store it reads the name of an
+# image from an annotation in `index.json`; with the older one it reads only `manifest.json`.
+
+_VERSION = "1.0.0"
+_INDEX = "application/vnd.oci.image.index.v1+json"
+_DOCKER_NAME = "io.containerd.image.name"
+#: What containerd's names have before Docker's names of local images.
+_LOCAL = "docker.io/library/"
+_PLATFORM = {"architecture": "amd64", "os": "linux"}
+
+
+class OciLayout:
+    """An image in an OCI layout, under a tag. Other images stay. Several processes may write there."""
+
+    def __init__(self, directory: Path, tag: str) -> None:
+        """Make the directory unless it is there. Raises InputError if it has something else in it."""
+        self._directory, self._tag = directory, tag
+        self._blobs = directory / "blobs" / "sha256"
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
+            with self._alone():
+                marker = directory / "oci-layout"
+                if not marker.exists():
+                    if any(directory.iterdir()):
+                        raise InputError(
+                            f"{directory}: is neither empty nor an OCI layout",
+                            hint="give an empty or a new directory",
+                        )
+                    write_atomically(marker, msgspec.json.encode({"imageLayoutVersion": _VERSION}))
+                self._blobs.mkdir(parents=True, exist_ok=True)
+
+    def has(self, blob: Encoded) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            return self._blob(blob.digest).stat().st_size == blob.size
+        return False
+
+    def receive(self, encode: Callable[[Write], Encoded], known: Encoded | None) -> Encoded:
+        with temporary_directory("layout", self._directory) as place, writing(self._directory):
+            partial = place / "blob"
+            with partial.open("wb") as stream:
+                encoded = encode(stream.write)
+                stream.flush()
+                os.fdatasync(stream.fileno())
+            if known is not None and known.digest != encoded.digest:
+                raise differs(encoded, known)
+            partial.replace(self._blob(encoded.digest))
+        return encoded
+
+    def finish(self, manifest: bytes, media_type: str) -> str:
+        digest = f"sha256:{hashlib.sha256(manifest).hexdigest()}"
+        write_atomically(self._blob(digest), manifest)
+        descriptor = {
+            "mediaType": media_type,
+            "digest": digest,
+            "size": len(manifest),
+            "platform": _PLATFORM,
+            "annotations": docker_annotations(image_reference(identifier_of(self._tag) or self._tag))
+            | {NAME: self._tag},
+        }
+        path = self._directory / "index.json"
+        with self._alone():
+            listed = self._listed(path)
+            others = [one for one in listed if (one.get("annotations") or {}).get(NAME) != self._tag]
+            entries = [*others, descriptor]
+            index = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": entries}
+            write_atomically(path, msgspec.json.encode(index))
+            older = []
+            for entry in entries:
+                name = (entry.get("annotations") or {}).get(_DOCKER_NAME)
+                # Only images that this program wrote have one.
+                if isinstance(name, str):
+                    image = self._blob(entry["digest"]).read_bytes()
+                    older.append(docker_manifest(name.removeprefix(_LOCAL), image))
+            write_atomically(self._directory / "manifest.json", msgspec.json.encode(older))
+        return digest
+
+    def _blob(self, digest: str) -> Path:
+        return self._blobs / digest.removeprefix("sha256:")
+
+    def _listed(self, path: Path) -> list[Any]:
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=_Index).manifests
+        except FileNotFoundError:
+            return []
+        except (OSError, msgspec.DecodeError) as error:
+            raise InputError(
+                f"{path}: is not the index of an OCI layout: {error}", hint="give an empty or a new directory"
+            ) from None
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes out while the directory or its index is changed."""
+        handle = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+class _Index(msgspec.Struct):
+    manifests: list[dict[str, Any]] = []
+
+
+def docker_annotations(name: str) -> dict[str, str]:
+    """Return the annotations in `index.json` by which a Docker Engine names an image. name: with a tag."""
+    return {_DOCKER_NAME: _LOCAL + name, NAME: name.partition(":")[2]}
+
+
+def docker_manifest(name: str, manifest: bytes) -> dict[str, Any]:
+    """Return the entry of an image in `manifest.json`. name: with a tag. manifest: in OCI's format."""
+    document = msgspec.json.decode(manifest)
+    paths = [blob_path(blob["digest"]) for blob in (document["config"], *document["layers"])]
+    return {"Config": paths[0], "RepoTags": [name], "Layers": paths[1:]}
+
+
+# Assemble an image: put its layers, its configuration and its manifest at their destination.
 
 #: Layers that are made and sent at the same time. One that waits for the network does not hold up another.
 _AT_ONCE = 3
@@ -85,28 +294,28 @@ def assemble(
     total = sum(source.size for source in missing)
     word = "layer" if len(missing) == 1 else "layers"
     work.meter = Meter(f"making {len(missing)} {word}", total or None, progress)
-    tasks: list[tuple[int, Callable[[], ImageLayer]]] = [
-        *((0, partial(work.base_layer, layer, plan.base.name)) for layer in plan.base.layers),
-        *((source.size, partial(work.layer, source)) for source in plan.layers),
-    ]
-    # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
-    # before them: its size is not known, and other processes do most of its work.
-    order = sorted(range(len(tasks)), key=lambda number: -(tasks[number][0] or math.inf))
+
+    def rank(number: int) -> float:
+        # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
+        # before them: its size is not known, and other processes do most of its work.
+        layer = known[number]
+        return -(layer.size if isinstance(layer, LayerSource) and layer.size else math.inf)
 
     def make(number: int) -> ImageLayer:
-        layer = tasks[number][1]()
+        layer = work.layer(known[number], plan.base.name)
         sizes[number] = layer.encoded.size
         accept(sum(sizes), False)
         return layer
 
+    order = sorted(range(len(known)), key=rank)
     with work.meter:
         made = dict(zip(order, map_in_threads(make, order, _AT_ONCE), strict=True))
-    layers = (*(made[number] for number in range(len(tasks))), work.layer(plan.last()))
+    layers = (*(made[number] for number in range(len(known))), work.layer(plan.last()))
     steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
     accept(sum(layer.encoded.size for layer in layers), True)
     configured = settings(plan.spec, plan.lock, plan.base, plan.recipe)
     config = config_document(configured, steps, plan.created)
-    described = work.document(config, CONFIG_TYPE)
+    described = work.config(config)
     table.add_content(described.digest)
     manifest = _manifest(described, layers)
     digest = destination.finish(manifest, MANIFEST_TYPE)
@@ -118,9 +327,9 @@ def assemble(
 def put_base(base: Base, destination: Destination, table: LayerTable) -> str:
     """Put only a base at a destination, as an image. Return the digest of its manifest."""
     work = _Work(destination, table)
-    layers = [work.base_layer(layer, base.name) for layer in base.layers]
+    layers = [work.layer(layer, base.name) for layer in base.layers]
     steps = [(layer.name, layer.encoded.diff_id) for layer in layers]
-    config = work.document(config_document(base.settings, steps, None), CONFIG_TYPE)
+    config = work.config(config_document(base.settings, steps, None))
     return destination.finish(_manifest(config, layers), MANIFEST_TYPE)
 
 
@@ -142,15 +351,6 @@ class _Work:
         self._found: set[str] = set()
         self.meter = Meter("making layers", None, lambda _: None)
 
-    def base_layer(self, layer: BaseLayer, name: str) -> ImageLayer:
-        blob = layer.blob
-        if blob is None:
-            return self._made(f"base {name}", self._key(layer), layer.compress)
-        is_new = self._copy(blob, layer.read)
-        # It is part of the base with that digest, so nothing else can be expected of it.
-        self._table.add_content(layer.diff_id)
-        return ImageLayer(f"base {name}", blob, is_new)
-
     def known_size(self, layer: BaseLayer | LayerSource) -> int:
         """Return the size of the layer's blob in bytes, or 0 if nobody made it yet."""
         if isinstance(layer, BaseLayer) and layer.blob is not None:
@@ -162,32 +362,33 @@ class _Work:
         row = self._table.row(self._key(source))
         return row is not None and self._has(row.encoded)
 
-    def layer(self, source: LayerSource) -> ImageLayer:
-        row = self._table.row(self._key(source))
-        # A diff_id in a shared row is only somebody else's claim, so don't rely on it.
-        diff_id = row.encoded.diff_id if row is not None and row.made_here else None
-
-        def make(write: Write) -> Encoded:
-            return encoding.encode(source.entries(), write, diff_id)
-
-        return self._made(source.name, self._key(source), make, source.size)
-
-    def _key(self, layer: BaseLayer | LayerSource) -> str:
+    def layer(self, layer: BaseLayer | LayerSource, base: str = "") -> ImageLayer:
+        """Put a layer there, making it unless it is there. base: the name of a layer's base."""
         if isinstance(layer, LayerSource):
-            return layer_key(encoding.RECIPE, layer.made_from)
-        return layer_key(compression(), [layer.diff_id])
-
-    def _made(self, name: str, key: str, make: Callable[[Write], Encoded], size: int = 0) -> ImageLayer:
+            name, size = layer.name, layer.size
+        else:
+            name, size = f"base {base}", 0
+        if isinstance(layer, BaseLayer) and layer.blob is not None:
+            is_new = self._copy(layer.blob, layer.read)
+            # It is part of the base with that digest, so nothing else can be expected of it.
+            self._table.add_content(layer.diff_id)
+            return ImageLayer(name, layer.blob, is_new)
+        key = self._key(layer)
         row = self._table.row(key)
         if row is not None and self._has(row.encoded):
             return ImageLayer(name, row.encoded, is_new=False)
+        # A diff_id in a shared row is only somebody else's claim, so don't rely on it.
+        diff_id = row.diff_id if row is not None and row.made_here else None
 
         def encode(write: Write) -> Encoded:
             def write_counted(data: bytes) -> None:
                 write(data)
                 count(len(data))
 
-            encoded = make(write_counted)
+            if isinstance(layer, LayerSource):
+                encoded = encoding.encode(layer.entries(), write_counted, diff_id)
+            else:
+                encoded = layer.compress(write_counted)
             if row is not None and encoded != row.encoded:
                 raise self._table.refuse(row, encoded)
             # Before the destination keeps the layer: if this is killed then, the next run finds it, and does
@@ -199,6 +400,11 @@ class _Work:
             encoded = self._destination.receive(encode, row.encoded if row else None)
         return ImageLayer(name, encoded, is_new=True)
 
+    def _key(self, layer: BaseLayer | LayerSource) -> str:
+        if isinstance(layer, LayerSource):
+            return layer_key(encoding.RECIPE, layer.made_from)
+        return layer_key(compression(), [layer.diff_id])
+
     def _has(self, blob: Encoded) -> bool:
         if blob.digest in self._found:
             return True
@@ -207,8 +413,8 @@ class _Work:
             return True
         return False
 
-    def document(self, content: bytes, media_type: str) -> Encoded:
-        known = Encoded(_digest(content), len(content), "", media_type)
+    def config(self, content: bytes) -> Encoded:
+        known = Encoded(_digest(content), len(content), "", CONFIG_TYPE)
         self._copy(known, lambda: [content])
         return known
 
@@ -251,25 +457,9 @@ class Assembler:
     accept: Callable[[ImageSpec, Lock, int, bool], None] = lambda spec, lock, size, is_whole: None
     _compiled: CompiledWheels = field(default_factory=CompiledWheels)
 
-    def provides(self, python: str) -> str | None:
-        """Return None if there is a base with this Python (`3.12`), otherwise the reason why not."""
-        return self.bases.provides(python)
-
     def recipe(self, spec: ImageSpec) -> str:
         """Return the digest of everything but the lock and the base that decides what is in an image."""
         return recipe_digest(spec.variant)
-
-    def is_current_base(self, spec: ImageSpec, origin: str) -> bool:
-        """Return True if `make` would use this base, which is named as in `Base.origin`."""
-        return self.bases.is_current(spec, origin)
-
-    def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
-        """Warn as `Bases.warn_if_moved` does. This may ask a registry."""
-        self.bases.warn_if_moved(spec, origin)
-
-    def base_repository(self, spec: ImageSpec) -> Repository | None:
-        """Return the repository that the base of an image spec is read from, if it can be in a registry."""
-        return self.bases.repository(spec)
 
     def make(self, spec: ImageSpec, lock: Lock, destination: Destination, progress: Progress) -> Assembled:
         """Put the image at its destination, making only the layers that are not there.

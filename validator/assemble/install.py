@@ -15,10 +15,10 @@ from email.parser import BytesHeaderParser
 from functools import cached_property, lru_cache
 
 from .._vendor.packaging.tags import Tag
-from ..compat.inspect import wheel_name
 from ..errors import InputError
 from ..locks.resolve import target_tags
 from ..model.spec import Wheel
+from ..versions import wheel_name
 from .layers import Content, Entry, InMemory, directories_of, path_problem
 from .wheel import InstallableWheel, Member, RecordRow, refusal, render_record
 
@@ -111,9 +111,15 @@ _LINUX = re.compile(r"(many)?linux.*_x86_64")
 _X86_64 = 62
 
 
+#: The environment in an image, where its packages are in it, and its Python.
+_VENV = "opt/venv"
+_PACKAGES = f"{_VENV}/lib/python3/site-packages"
+_INTERPRETER = f"/{_VENV}/bin/python"
+
+
 @dataclass(frozen=True)
 class Environment:
-    """The environment that wheels are installed in, whose directory is `root`. glibc: such as (2, 36).
+    """The environment that wheels are installed in. glibc: such as (2, 36).
 
     python: `3.11`; it only decides which wheels fit. A wheel that fits several versions of Python has the
     same files in each: `lib/python3.11` and `include/site/python3.11` are links. There is no script
@@ -122,15 +128,6 @@ class Environment:
 
     python: str
     glibc: tuple[int, int]
-    root: str = "opt/venv"
-
-    @property
-    def interpreter(self) -> str:
-        return f"/{self.root}/bin/python"
-
-    @cached_property
-    def site_packages(self) -> str:
-        return f"{self.root}/lib/python3/site-packages"
 
     @cached_property
     def extension_suffixes(self) -> tuple[str, ...]:
@@ -138,22 +135,21 @@ class Environment:
         return f".cpython-{self.python.replace('.', '')}-x86_64-linux-gnu.so", ".abi3.so"
 
 
-def entries(
-    wheel: InstallableWheel, environment: Environment, *, requested: bool = False
-) -> tuple[Entry, ...]:
+def entries(wheel: InstallableWheel, environment: Environment) -> tuple[Entry, ...]:
     """Return the files that an installation of the wheel consists of, sorted, without their directories.
 
-    requested: asked for by name, not only a dependency. Raises InputError for a wheel that may not be
+    As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer of a
+    wheel does not depend on what else an image asks for. Raises InputError for a wheel that may not be
     installed.
     """
     check_compatible(wheel.wheel, environment)
     scripts = _entry_points(wheel)
     installed: dict[str, Entry] = {}
-    for entry in (*_unpacked(wheel, environment, scripts), *_generated(wheel, environment, scripts)):
+    for entry in (*_unpacked(wheel, environment, scripts), *_generated(wheel, scripts)):
         if entry.path in installed:
             raise wheel.refused(f"two of its files are installed as {entry.path}")
         installed[entry.path] = entry
-    for entry in _metadata(wheel, environment, installed, requested):
+    for entry in _metadata(wheel, installed):
         installed[entry.path] = entry
     return tuple(installed[path] for path in sorted(installed))
 
@@ -196,11 +192,11 @@ def _unpacked(
     data = wheel.info.removesuffix(".dist-info") + ".data"
     replaced = {f"{wheel.info}/{name}" for name in _REPLACED}
     schemes = {
-        "purelib": environment.site_packages,
-        "platlib": environment.site_packages,
-        "scripts": f"{environment.root}/bin",
-        "headers": f"{environment.root}/include/site/python3/{wheel.wheel.name}",
-        "data": environment.root,
+        "purelib": _PACKAGES,
+        "platlib": _PACKAGES,
+        "scripts": f"{_VENV}/bin",
+        "headers": f"{_VENV}/include/site/python3/{wheel.wheel.name}",
+        "data": _VENV,
     }
     for path, member in wheel.members.items():
         if path in replaced:
@@ -209,7 +205,7 @@ def _unpacked(
         if first != data:
             if first.endswith(".data"):
                 raise wheel.refused(f"{path} belongs to another package")
-            yield _file(wheel, environment, f"{environment.site_packages}/{path}", member)
+            yield _file(wheel, environment, f"{_PACKAGES}/{path}", member)
             continue
         scheme, _, rest = rest.partition("/")
         if scheme not in schemes or not rest:
@@ -217,8 +213,11 @@ def _unpacked(
         if scheme == "scripts":
             # Older versions of setuptools also pack the scripts that installers make.
             if rest not in scripts:
-                target = _checked(wheel, environment, f"{schemes[scheme]}/{rest}")
-                yield Entry(target, _EXECUTABLE, _script(member, environment))
+                content: Content = member
+                if member.head(len(_PLACEHOLDER)) == _PLACEHOLDER:
+                    below = member.content().partition(b"\n")[2]
+                    content = InMemory(b"#!" + _INTERPRETER.encode() + b"\n" + below)
+                yield Entry(_checked(wheel, f"{schemes[scheme]}/{rest}"), _EXECUTABLE, content)
             continue
         if scheme == "data" and (versioned := _VERSIONED_LIBRARY.match(rest)):
             rest = f"lib/python3/{rest[versioned.end() :]}"
@@ -230,25 +229,18 @@ def _file(wheel: InstallableWheel, environment: Environment, path: str, member: 
         head = member.head(20)
         if head[:4] == b"\x7fELF" and (len(head) < 20 or struct.unpack_from("<H", head, 18)[0] != _X86_64):
             raise wheel.refused(f"{member.path} is not made for x86_64, though the name of the wheel says so")
-    return Entry(_checked(wheel, environment, path), _EXECUTABLE if member.is_executable else _FILE, member)
+    return Entry(_checked(wheel, path), _EXECUTABLE if member.is_executable else _FILE, member)
 
 
-def _checked(wheel: InstallableWheel, environment: Environment, path: str) -> str:
+def _checked(wheel: InstallableWheel, path: str) -> str:
     """Return the path. Raises InputError if it is one of the environment itself, or not allowed."""
-    inside = path.removeprefix(f"{environment.root}/")
+    inside = path.removeprefix(f"{_VENV}/")
     directory, _, name = inside.rpartition("/")
     if inside == "pyvenv.cfg" or (directory == "bin" and _RESERVED.fullmatch(name)):
         raise wheel.refused(f"it would replace {inside} of the environment")
     if problem := path_problem(path):
         raise wheel.refused(f"the path {path!r} {problem}")
     return path
-
-
-def _script(member: Member, environment: Environment) -> Content:
-    if member.head(len(_PLACEHOLDER)) != _PLACEHOLDER:
-        return member
-    rest = member.content().partition(b"\n")[2]
-    return InMemory(b"#!" + environment.interpreter.encode() + b"\n" + rest)
 
 
 def _entry_points(wheel: InstallableWheel) -> dict[str, str]:
@@ -266,28 +258,23 @@ def _entry_points(wheel: InstallableWheel) -> dict[str, str]:
     return {name: reference for group in groups for name, reference in parser.items(group)}
 
 
-def _generated(
-    wheel: InstallableWheel, environment: Environment, scripts: Mapping[str, str]
-) -> Iterator[Entry]:
+def _generated(wheel: InstallableWheel, scripts: Mapping[str, str]) -> Iterator[Entry]:
     for name, reference in scripts.items():
         match = _REFERENCE.fullmatch(reference.strip())
         if match is None or not _SCRIPT_NAME.fullmatch(name):
             raise wheel.refused(f"its script {name!r} has no valid reference: {reference[:200]!r}")
         start = match["object"].partition(".")[0]
         text = (
-            f"#!{environment.interpreter}\n"
+            f"#!{_INTERPRETER}\n"
             "import sys\n\n"
             f"from {match['module']} import {start}\n\n"
             'if __name__ == "__main__":\n'
             f"    sys.exit({match['object']}())\n"
         )
-        path = _checked(wheel, environment, f"{environment.root}/bin/{name}")
-        yield Entry(path, _EXECUTABLE, InMemory(text.encode()))
+        yield Entry(_checked(wheel, f"{_VENV}/bin/{name}"), _EXECUTABLE, InMemory(text.encode()))
 
 
-def _metadata(
-    wheel: InstallableWheel, environment: Environment, installed: Mapping[str, Entry], requested: bool
-) -> Iterator[Entry]:
+def _metadata(wheel: InstallableWheel, installed: Mapping[str, Entry]) -> Iterator[Entry]:
     """Return what an installer writes about the installation: INSTALLER, REQUESTED and RECORD."""
     member = wheel.members.get(f"{wheel.info}/WHEEL")
     if member is None or f"{wheel.info}/METADATA" not in wheel.members:
@@ -295,18 +282,18 @@ def _metadata(
     version = str(BytesHeaderParser().parsebytes(member.content()).get("Wheel-Version", "")).strip()
     if not re.fullmatch(r"1\.\d+", version):
         raise wheel.refused(f"it has the version {version[:20]!r} of the wheel format, and only 1.x is known")
-    info = f"{environment.site_packages}/{wheel.info}"
-    written = [Entry(f"{info}/INSTALLER", _FILE, InMemory(f"{INSTALLER}\n".encode()))]
-    if requested:
-        written.append(Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")))
+    info = f"{_PACKAGES}/{wheel.info}"
+    written = (
+        Entry(f"{info}/INSTALLER", _FILE, InMemory(f"{INSTALLER}\n".encode())),
+        Entry(f"{info}/REQUESTED", _FILE, InMemory(b"")),
+    )
     yield from written
     rows = {f"{wheel.info}/RECORD": RecordRow()}
-    above = "../" * 3
     for entry in (*installed.values(), *written):
         content = entry.content
-        path = entry.path.removeprefix(f"{environment.site_packages}/")
+        path = entry.path.removeprefix(f"{_PACKAGES}/")
         if path == entry.path:
-            path = above + entry.path.removeprefix(f"{environment.root}/")
+            path = f"../../../{path.removeprefix(f'{_VENV}/')}"
         if isinstance(content, Member):
             rows[path] = content.row._replace(size=content.size)
         elif content is not None:

@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -26,10 +25,8 @@ from ..system.files import cache_directory, full_disk, write_atomically
 from . import layers
 from .layers import Encoded, LayerSource, layer_key
 
-# The layer table that is shared: `layers.json`, next to the locks.
-#
-# Each row says what the layer was made from, so that anyone can make it again from these wheels and compare.
-
+# The layer table that is shared: `layers.json`, next to the locks. Each row says what the layer was made
+# from, so that anyone can make it again from these wheels and compare.
 
 FILE = "layers.json"
 
@@ -99,24 +96,21 @@ _TABLES = (
 )
 
 
-class _Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A layer that was made. name: for people. made_here: this machine made it, and no other one."""
+
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     name: str
     digest: _Digest
     size: Annotated[int, Meta(ge=0)]
     diff_id: _Digest
     media_type: str
-    annotations: dict[str, str]
+    annotations: dict[str, str] = {}
+    made_here: bool = True
 
-
-@dataclass(frozen=True)
-class Row:
-    """A layer that was made. name: for people. made_here: this machine made it, and no other one."""
-
-    key: str
-    name: str
-    encoded: Encoded
-    made_here: bool
+    @property
+    def encoded(self) -> Encoded:
+        return Encoded(self.digest, self.size, self.diff_id, self.media_type, self.annotations)
 
 
 class LayerTable:
@@ -131,7 +125,7 @@ class LayerTable:
         self._shared: dict[str, tuple[Row, Path]] = {}
         for path in shared:
             for row in read_rows(path):
-                self._shared[row.key] = (Row(row.key, row.name, row.encoded, made_here=False), path)
+                self._shared[row.key] = (_row(row.key, row.name, row.encoded, made_here=False), path)
         self._guard = threading.Lock()
         self._connection: sqlite3.Connection | None = None
 
@@ -140,20 +134,15 @@ class LayerTable:
         found = self._one("SELECT row FROM layers WHERE key = ?", key)
         if found is not None:
             try:
-                row = msgspec.json.decode(found, type=_Stored)
-                made = Encoded(row.digest, row.size, row.diff_id, row.media_type, row.annotations)
-                return Row(row.key, row.name, made, made_here=True)
+                return msgspec.json.decode(found, type=Row)
             except (msgspec.DecodeError, UnicodeDecodeError):
                 self._write("DELETE FROM layers WHERE key = ?", key)
         return self._shared[key][0] if key in self._shared else None
 
     def add(self, key: str, name: str, encoded: Encoded) -> None:
         """Add a layer that this machine has just made."""
-        stored = _Stored(
-            key, name, encoded.digest, encoded.size, encoded.diff_id, encoded.media_type,
-            dict(encoded.annotations),
-        )  # fmt: skip
-        self._write("INSERT OR REPLACE INTO layers VALUES (?, ?)", key, msgspec.json.encode(stored))
+        row = msgspec.json.encode(_row(key, name, encoded, made_here=True))
+        self._write("INSERT OR REPLACE INTO layers VALUES (?, ?)", key, row)
         self.add_content(encoded.diff_id)
 
     def add_content(self, diff_id: str) -> None:
@@ -220,6 +209,11 @@ class LayerTable:
                     f"{self._path}: the layer table can't be used: {error}",
                     hint="delete the file; layers are then made again",
                 ) from error
+
+
+def _row(key: str, name: str, made: Encoded, *, made_here: bool) -> Row:
+    annotations = dict(made.annotations)
+    return Row(key, name, made.digest, made.size, made.diff_id, made.media_type, annotations, made_here)
 
 
 def _open(path: Path) -> sqlite3.Connection:

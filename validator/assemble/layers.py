@@ -112,13 +112,11 @@ class InMemory:
     def size(self) -> int:
         return len(self.data)
 
+    stored_size = size
+
     @property
     def sha256(self) -> str:
         return hashlib.sha256(self.data).hexdigest()
-
-    @property
-    def stored_size(self) -> int:
-        return len(self.data)
 
     def chunks(self) -> Iterator[bytes]:
         yield from (self.data[at : at + (1 << 20)] for at in range(0, len(self.data), 1 << 20))
@@ -290,8 +288,6 @@ MEDIA_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
 RECIPE = f"zstd 2, level {LEVEL}, library {'.'.join(map(str, zstandard.ZSTD_VERSION))}"
 #: The window is 2 to the power of this: as large as a frame.
 _WINDOW = 22
-#: The blob is passed on in parts of about this many bytes.
-_BLOCK = 1 << 20
 
 _SKIPPABLE = 0x184D2A50
 _MAGIC = b"GnUlInUx"
@@ -347,7 +343,6 @@ def encode(entries: Iterable[Entry], write: Write, diff_id: str | None = None) -
     waiting += END
     finish_frame()
     annotations = _append_table(b'{"version":1,"entries":[%b]}' % b",".join(table), compressor, blob)
-    blob.flush()
     found = f"sha256:{archive.hexdigest()}" if archive is not None else str(diff_id)
     return Encoded(blob.digest, blob.size, found, MEDIA_TYPE, annotations)
 
@@ -361,13 +356,10 @@ def hashed(chunks: Iterable[bytes], *hashing: Any) -> Iterator[bytes]:
 
 
 class _Blob:
-    """The encoded bytes of a layer, passed on in parts."""
+    """The encoded bytes of a layer, on their way to `write`. size: of those that were written."""
 
     def __init__(self, write: Write) -> None:
-        self._write = write
-        self._hashing = hashlib.sha256()
-        self._waiting: list[bytes] = []
-        self._waiting_size = 0
+        self._write, self._hashing = write, hashlib.sha256()
         self.size = 0
 
     @property
@@ -375,19 +367,9 @@ class _Blob:
         return "sha256:" + self._hashing.hexdigest()
 
     def add(self, data: bytes) -> None:
-        self._waiting.append(data)
-        self._waiting_size += len(data)
+        self._hashing.update(data)
         self.size += len(data)
-        if self._waiting_size >= _BLOCK:
-            self.flush()
-
-    def flush(self) -> None:
-        data = b"".join(self._waiting)
-        self._waiting.clear()
-        self._waiting_size = 0
-        if data:
-            self._hashing.update(data)
-            self._write(data)
+        self._write(data)
 
 
 def _frames(chunks: Iterable[bytes]) -> Iterator[bytes | memoryview]:

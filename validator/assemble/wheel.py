@@ -13,34 +13,32 @@ import stat
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, cast
+from zipfile import ZIP_BZIP2, ZIP_DEFLATED, ZIP_LZMA, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from isal import igzip_lib
 from isal.isal_zlib import crc32 as crc32_of
 
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import wheel_name
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import Wheel
-from ..versions import Version
+from ..versions import Version, wheel_name
 from .layers import directories_of, path_problem
 
 # Read the directory of a ZIP archive strictly: an archive that two readers could understand differently is an
-# error. Source: PKWARE's APPNOTE.TXT, 4.3 (structure), 4.4 (fields) and 4.5.3 (ZIP64).
-
-STORED, DEFLATED, BZIP2, LZMA = 0, 8, 12, 14
+# error. `zipfile` reads the directory, and accepts more than is accepted here.
+# Source: PKWARE's APPNOTE.TXT, 4.3 (structure), 4.4 (fields) and 4.5.3 (ZIP64).
 
 _END = struct.Struct("<4s4H2LH")
 _END64_LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
-_CENTRAL = struct.Struct("<4s6H3L5H2L")
 _LOCAL = struct.Struct("<4s5H3L2H")
+_ZIP64_EXTRA = struct.Struct("<2H2Q")
 _SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
-_ZIP64_EXTRA = 0x0001
 #: Encryption, compression options, a data descriptor after the data, a name in UTF-8, an end mark of LZMA.
 _ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8, _END_MARK = 1 << 0, 0b110, 1 << 3, 1 << 11, 0b10
 _LARGEST_DIRECTORY = 64 << 20
@@ -51,59 +49,37 @@ _AHEAD = 32 << 10
 ReadAt = Callable[[int, int], bytes]
 
 
-class ZipError(Exception):
-    """The archive is broken, ambiguous or uses something that no wheel needs. The text says what."""
+class FormatError(Exception):
+    """A wheel is broken, ambiguous or uses something that no wheel needs. The text says what."""
 
 
-class Item(NamedTuple):
-    """One file or directory of the archive, as its directory describes it.
+def read_directory(handle: int, read_at: ReadAt, size: int) -> list[tuple[ZipInfo, int]]:
+    """Return the files and directories of an archive, each with the offset of its compressed data.
 
-    name: with `/`; a directory's ends with one. mode: permissions and type as on Unix, 0 if unknown.
-    offset: of the local header. start: the offset of the compressed data; 0 until `_located` has compared the
-    local header.
+    They are in the order of the directory. Local headers agree with it, nothing overlaps and nothing comes
+    before the first one. handle, read_at, size: of the archive. Raises FormatError.
     """
-
-    name: str
-    raw_name: bytes
-    method: int
-    flags: int
-    crc32: int
-    compressed_size: int
-    size: int
-    mode: int
-    offset: int
-    start: int = 0
-
-    @property
-    def is_directory(self) -> bool:
-        return self.name.endswith("/")
-
-    @property
-    def has_end_mark(self) -> bool:
-        """True if an LZMA stream says where it ends."""
-        return bool(self.flags & _END_MARK)
-
-
-def read_directory(read_at: ReadAt, size: int) -> tuple[Item, ...]:
-    """Return the files and directories of an archive of `size` bytes, in the order of its directory.
-
-    Local headers agree with it, nothing overlaps and nothing comes before the first one.
-    Raises ZipError.
-    """
-    start, end, count = _find(read_at, size)
-    headers = _parse(read_at(start, end - start), count)
+    start, count = _find(read_at, size)
+    try:
+        with open(handle, "rb", closefd=False) as stream, ZipFile(stream) as archive:
+            items = archive.infolist()
+    except (BadZipFile, NotImplementedError, ValueError, struct.error) as error:
+        raise FormatError(f"its directory is broken: {error}") from None
+    if len(items) != count:
+        raise FormatError(f"its directory has {len(items)} files, but its end record says {count}")
     read_local = _read_ahead(read_at, start)
-    items: dict[int, Item] = {}
+    starts: dict[int, int] = {}
     taken = 0
-    for number in sorted(range(len(headers)), key=lambda number: headers[number].offset):
-        header = headers[number]
-        if header.offset < taken:
-            raise ZipError(f"{header.name} overlaps another file of the archive")
-        if taken == 0 and header.offset:
-            raise ZipError("there are bytes before the first file of the archive")
-        items[number] = item = _located(read_local, header, start)
-        taken = item.start + item.compressed_size
-    return tuple(items[number] for number in range(len(headers)))
+    for number in sorted(range(count), key=lambda number: items[number].header_offset):
+        item = items[number]
+        _check(item)
+        if item.header_offset < taken:
+            raise FormatError(f"{item.filename} overlaps another file of the archive")
+        if taken == 0 and item.header_offset:
+            raise FormatError("there are bytes before the first file of the archive")
+        starts[number] = _located(read_local, item, start)
+        taken = starts[number] + item.compress_size
+    return [(item, starts[number]) for number, item in enumerate(items)]
 
 
 def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
@@ -120,135 +96,93 @@ def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
     return read
 
 
-def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
-    """Return where the central directory starts and ends, and how many entries it has."""
+def _find(read_at: ReadAt, size: int) -> tuple[int, int]:
+    """Return where the central directory starts, and how many entries it has."""
     if size < _END.size:
-        raise ZipError("it is not a ZIP archive")
-    position = size - _END.size
+        raise FormatError("it is not a ZIP archive")
+    position = end = size - _END.size
     signature, disk, first_disk, here, count, length, start, comment = _END.unpack(
         read_at(position, _END.size)
     )
     if signature != b"PK\5\6" or comment:
-        raise ZipError("it is not a ZIP archive, or there are bytes after its directory")
-    end = position
+        raise FormatError("it is not a ZIP archive, or there are bytes after its directory")
     locator = b""
     if position >= _END64_LOCATOR.size:
         locator = read_at(position - _END64_LOCATOR.size, _END64_LOCATOR.size)
     if locator.startswith(b"PK\6\7"):
         _, _, end, disks = _END64_LOCATOR.unpack(locator)
         if disks != 1 or end + _END64.size != position - _END64_LOCATOR.size:
-            raise ZipError("its ZIP64 record is not where it must be")
-        record = _END64.unpack(read_at(end, _END64.size))
-        signature, rest, _, _, disk64, first64, *large = record
+            raise FormatError("its ZIP64 record is not where it must be")
+        signature, rest, _, _, disk64, first64, *large = _END64.unpack(read_at(end, _END64.size))
         if signature != b"PK\6\6" or rest != _END64.size - 12 or disk64 or first64:
-            raise ZipError("its ZIP64 record is broken")
+            raise FormatError("its ZIP64 record is broken")
         small = (here, count, length, start)
         limits = (_SATURATED_16, _SATURATED_16, _SATURATED_32, _SATURATED_32)
         if any(few not in (limit, many) for few, limit, many in zip(small, limits, large, strict=True)):
-            raise ZipError("its two end records disagree")
+            raise FormatError("its two end records disagree")
         here, count, length, start = large
     if disk or first_disk or here != count:
-        raise ZipError("it has several parts")
+        raise FormatError("it has several parts")
     if start + length != end:
-        raise ZipError("its directory is not where its end record says")
+        raise FormatError("its directory is not where its end record says")
     if length > _LARGEST_DIRECTORY:
-        raise ZipError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
-    return start, end, count
+        raise FormatError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
+    return start, count
 
 
-def _parse(directory: bytes, count: int) -> list[Item]:
-    headers = []
-    position = 0
-    for _ in range(count):
-        if position + _CENTRAL.size > len(directory):
-            raise ZipError("its directory is too short")
-        fields = _CENTRAL.unpack_from(directory, position)
-        signature, _, _, flags, method, _, _, crc32, compressed, size = fields[:10]
-        name_length, extra_length, comment_length, disk, _, attributes, offset = fields[10:]
-        if signature != b"PK\1\2":
-            raise ZipError("its directory is broken")
-        position += _CENTRAL.size
-        raw_name = directory[position : position + name_length]
-        extra = directory[position + name_length : position + name_length + extra_length]
-        position += name_length + extra_length + comment_length
-        if position > len(directory) or disk:
-            raise ZipError("its directory is broken")
-        name = _name(raw_name, flags)
-        if _SATURATED_32 in (size, compressed, offset):
-            wide = [value == _SATURATED_32 for value in (size, compressed, offset)]
-            values = iter(_zip64(extra, sum(wide), name))
-            size, compressed, offset = (
-                next(values) if is_wide else value
-                for is_wide, value in zip(wide, (size, compressed, offset), strict=True)
-            )
-        if flags & _ENCRYPTED:
-            raise ZipError(f"{name} is encrypted")
-        if flags & ~(_OPTIONS | _DESCRIPTOR | _UTF8):
-            raise ZipError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
-        if method not in (STORED, DEFLATED, BZIP2, LZMA):
-            raise ZipError(f"{name} is compressed by method {method}, which wheels don't use")
-        if method == STORED and size != compressed:
-            raise ZipError(f"{name} is not compressed, but has two different sizes")
-        mode = attributes >> 16
-        kind, is_directory = stat.S_IFMT(mode), name.endswith("/")
-        if kind == stat.S_IFLNK:
-            raise ZipError(f"{name} is a symbolic link")
-        if kind not in (0, stat.S_IFDIR if is_directory else stat.S_IFREG):
-            raise ZipError(f"{name} is neither a regular file nor a directory, or its name does not match")
-        if is_directory and size:
-            raise ZipError(f"the directory {name} has content")
-        headers.append(Item(name, raw_name, method, flags, crc32, compressed, size, mode, offset))
-    if position != len(directory):
-        raise ZipError("its directory has bytes that belong to no file")
-    return headers
+def _check(item: ZipInfo) -> None:
+    name, flags, method = item.filename, item.flag_bits, item.compress_type
+    if not (flags & _UTF8 or name.isascii()):
+        raise FormatError(f"the name {name!r} is not ASCII, and isn't marked as UTF-8")
+    if not name or name != item.orig_filename or item.volume:
+        raise FormatError(f"the entry of {name} in its directory is broken")
+    if _SATURATED_32 in (item.file_size, item.compress_size, item.header_offset):
+        raise FormatError(f"the sizes of {name} are missing")
+    if flags & _ENCRYPTED:
+        raise FormatError(f"{name} is encrypted")
+    if flags & ~(_OPTIONS | _DESCRIPTOR | _UTF8):
+        raise FormatError(f"{name} uses features of ZIP that wheels don't have (flags {flags:#x})")
+    if method not in (ZIP_STORED, *_DECOMPRESSORS):
+        raise FormatError(f"{name} is compressed by method {method}, which wheels don't use")
+    if method == ZIP_STORED and item.file_size != item.compress_size:
+        raise FormatError(f"{name} is not compressed, but has two different sizes")
+    kind = stat.S_IFMT(item.external_attr >> 16)
+    if kind == stat.S_IFLNK:
+        raise FormatError(f"{name} is a symbolic link")
+    if kind not in (0, stat.S_IFDIR if item.is_dir() else stat.S_IFREG):
+        raise FormatError(f"{name} is neither a regular file nor a directory, or its name does not match")
+    if item.is_dir() and item.file_size:
+        raise FormatError(f"the directory {name} has content")
 
 
-def _name(raw: bytes, flags: int) -> str:
-    try:
-        return raw.decode("utf-8" if flags & _UTF8 else "ascii")
-    except UnicodeDecodeError:
-        encoding = "UTF-8" if flags & _UTF8 else "ASCII, and isn't marked as UTF-8"
-        raise ZipError(f"the name {raw!r} is not {encoding}") from None
-
-
-def _zip64(extra: bytes, count: int, name: str) -> tuple[int, ...]:
-    """Return the first `count` numbers of the ZIP64 field."""
-    position = 0
-    while position + 4 <= len(extra):
-        kind, length = struct.unpack_from("<2H", extra, position)
-        position += 4
-        if kind == _ZIP64_EXTRA and 8 * count <= length <= len(extra) - position:
-            return struct.unpack_from(f"<{count}Q", extra, position)
-        position += length
-    raise ZipError(f"the sizes of {name} are missing")
-
-
-def _located(read_at: ReadAt, header: Item, limit: int) -> Item:
-    """Return the item with the offset of its data, after comparing the local header."""
-    length = _LOCAL.size + len(header.raw_name)
-    if header.offset + length > limit:
-        raise ZipError(f"{header.name} lies outside the archive")
-    local = read_at(header.offset, length)
+def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
+    """Return the offset of an item's data, after comparing the local header."""
+    name = item.filename.encode()
+    length = _LOCAL.size + len(name)
+    if item.header_offset + length > limit:
+        raise FormatError(f"{item.filename} lies outside the archive")
+    local = read_at(item.header_offset, length)
     signature, _, flags, method, _, _, crc32, compressed, size, name_length, extra_length = (
         _LOCAL.unpack_from(local)
     )
     if signature != b"PK\3\4":
-        raise ZipError(f"{header.name} is not where the directory says")
-    if name_length != len(header.raw_name) or local[_LOCAL.size :] != header.raw_name:
-        raise ZipError(f"{header.name} has another name in its local header")
-    if method != header.method or (flags ^ header.flags) & (_ENCRYPTED | _DESCRIPTOR):
-        raise ZipError(f"{header.name} is stored in another way than the directory says")
+        raise FormatError(f"{item.filename} is not where the directory says")
+    if name_length != len(name) or local[_LOCAL.size :] != name:
+        raise FormatError(f"{item.filename} has another name in its local header")
+    if method != item.compress_type or (flags ^ item.flag_bits) & (_ENCRYPTED | _DESCRIPTOR):
+        raise FormatError(f"{item.filename} is stored in another way than the directory says")
     if _SATURATED_32 in (compressed, size):
-        extra = read_at(header.offset + length, extra_length)
-        size, compressed = _zip64(extra, 2, header.name)
-    found, promised = (crc32, compressed, size), (header.crc32, header.compressed_size, header.size)
+        extra = read_at(item.header_offset + length, extra_length)
+        if _ZIP64_EXTRA.pack(1, 16, item.file_size, item.compress_size) in extra:
+            size, compressed = item.file_size, item.compress_size
+    found, promised = (crc32, compressed, size), (item.CRC, item.compress_size, item.file_size)
     # With a data descriptor, the writer did not know them yet.
     if found != promised and not (flags & _DESCRIPTOR and not any(found)):
-        raise ZipError(f"{header.name} has other sizes or another CRC in its local header")
-    start = header.offset + length + extra_length
-    if start + header.compressed_size > limit:
-        raise ZipError(f"{header.name} does not end before the directory")
-    return header._replace(start=start)
+        raise FormatError(f"{item.filename} has other sizes or another CRC in its local header")
+    start: int = item.header_offset + length + extra_length
+    if start + item.compress_size > limit:
+        raise FormatError(f"{item.filename} does not end before the directory")
+    return start
 
 
 # RECORD: the list of a wheel's files with their hashes.
@@ -261,10 +195,6 @@ _ALGORITHMS = {"sha256": 32, "sha384": 48, "sha512": 64}
 _LONGEST_NUMBER = 20
 
 
-class RecordError(Exception):
-    """RECORD is broken. The text says how."""
-
-
 class RecordRow(NamedTuple):
     """The entry of one file in RECORD. digest: in hexadecimal. size: in bytes."""
 
@@ -274,24 +204,24 @@ class RecordRow(NamedTuple):
 
 
 def parse_record(content: bytes) -> dict[str, RecordRow]:
-    """Return the rows by path. Raises RecordError."""
+    """Return the rows by path. Raises FormatError."""
     rows: dict[str, RecordRow] = {}
     try:
         table = list(csv.reader(io.StringIO(content.decode("utf-8"), newline=""), strict=True))
     except (UnicodeDecodeError, csv.Error) as error:
-        raise RecordError(f"RECORD can't be read: {error}") from None
+        raise FormatError(f"RECORD can't be read: {error}") from None
     for fields in table:
         if not fields:
             continue
         if len(fields) != 3:
-            raise RecordError(
+            raise FormatError(
                 f"a row of RECORD has {len(fields)} columns instead of 3: {','.join(fields)[:200]}"
             )
         path, described, size = fields
         if path in rows:
-            raise RecordError(f"RECORD lists {path} twice")
+            raise FormatError(f"RECORD lists {path} twice")
         if size and not (size.isascii() and size.isdigit() and len(size) <= _LONGEST_NUMBER):
-            raise RecordError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
+            raise FormatError(f"RECORD has no number as the size of {path}: {size[:40]!r}")
         algorithm, _, encoded = described.partition("=")
         if algorithm not in _ALGORITHMS:
             rows[path] = RecordRow(size=int(size) if size else None)
@@ -301,7 +231,7 @@ def parse_record(content: bytes) -> dict[str, RecordRow]:
         except ValueError:
             digest = b""
         if len(digest) != _ALGORITHMS[algorithm]:
-            raise RecordError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
+            raise FormatError(f"RECORD has a broken hash of {path}: {described[:100]!r}")
         rows[path] = RecordRow(algorithm, digest.hex(), int(size) if size else None)
     return rows
 
@@ -347,12 +277,12 @@ class Member:
     according to its permissions in the archive.
     """
 
-    __slots__ = "is_executable", "item", "path", "row", "sha256", "size", "stored_size", "wheel"
+    __slots__ = "is_executable", "item", "path", "row", "sha256", "size", "start", "stored_size", "wheel"
 
-    def __init__(self, wheel: InstallableWheel, item: Item, row: RecordRow) -> None:
-        self.wheel, self.item, self.row = wheel, item, row
-        self.path, self.size, self.stored_size = item.name, item.size, item.compressed_size
-        self.is_executable = bool(item.mode & 0o111)
+    def __init__(self, wheel: InstallableWheel, item: ZipInfo, start: int, row: RecordRow) -> None:
+        self.wheel, self.item, self.start, self.row = wheel, item, start, row
+        self.path, self.size, self.stored_size = item.filename, item.file_size, item.compress_size
+        self.is_executable = bool(item.external_attr >> 16 & 0o111)
         self.sha256 = row.digest if row.algorithm == "sha256" else None
 
     def chunks(self) -> Iterator[bytes]:
@@ -368,7 +298,7 @@ class Member:
                 hashing.update(chunk)
             yield chunk
         self.wheel.check_unchanged()
-        if (size, crc32) != (self.size, self.item.crc32):
+        if (size, crc32) != (self.size, self.item.CRC):
             raise self.wheel.damaged(
                 f"{self.path} does not have the size and the CRC of the archive's directory"
             )
@@ -391,23 +321,24 @@ class Member:
         return b"".join(self.chunks())
 
     def _raw(self, most: int) -> Iterator[bytes]:
-        position, end = self.item.start, self.item.start + self.item.compressed_size
+        position, end = self.start, self.start + self.stored_size
         while position < end:
             chunk = self.wheel.read_at(position, min(most, end - position))
             position += len(chunk)
             yield chunk
 
     def _decompressed(self) -> Iterator[bytes]:
-        if self.item.method not in _DECOMPRESSORS:
+        method = self.item.compress_type
+        if method not in _DECOMPRESSORS:
             yield from self._raw(CHUNK)
             return
-        decompressor = _DECOMPRESSORS[self.item.method]()
+        decompressor = _DECOMPRESSORS[method]()
         feed: Iterator[bytes] = self._raw(_FEED)
-        if self.item.method == LZMA:
+        if method == ZIP_LZMA:
             # APPNOTE 5.8.8: a version, the length of the properties (5), and these. The format "alone" has
             # the properties, then the size, of which all ones mean that there is an end mark.
             head = next(feed, b"")
-            size = (1 << 64) - 1 if self.item.has_end_mark else self.size
+            size = (1 << 64) - 1 if self.item.flag_bits & _END_MARK else self.size
             feed = chain([head[4:9] + size.to_bytes(8, "little") + head[9:]], feed)
         try:
             for data in feed:
@@ -431,9 +362,9 @@ class Member:
 _BROKEN = (cast(type[Exception], igzip_lib.error), lzma.LZMAError)
 _DECOMPRESSORS: dict[int, Callable[[], Any]] = {
     # Several times as fast as zlib.
-    DEFLATED: lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
-    BZIP2: bz2.BZ2Decompressor,
-    LZMA: lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
+    ZIP_DEFLATED: lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_DEFLATE),
+    ZIP_BZIP2: bz2.BZ2Decompressor,
+    ZIP_LZMA: lambda: lzma.LZMADecompressor(lzma.FORMAT_ALONE, memlimit=64 << 20),
 }
 
 
@@ -457,6 +388,9 @@ class InstallableWheel:
                 hashed = pool.submit(self._check_hash)
                 try:
                     self.members, self.info = self._open()
+                except FormatError as error:
+                    hashed.result()
+                    raise self.refused(str(error)) from None
                 except Exception:
                     # If this is not the file that the lock names, say so instead.
                     hashed.result()
@@ -541,51 +475,51 @@ class InstallableWheel:
 
     def _open(self) -> tuple[dict[str, Member], str]:
         try:
-            items = read_directory(self.read_at, self._identity[2])
-        except ZipError as error:
-            raise self.refused(str(error)) from None
-        self._check_paths(items)
-        files = {item.name: item for item in items if not item.is_directory}
+            items = read_directory(self._handle, self.read_at, self._identity[2])
+        except OSError as error:
+            raise self._unreadable(error) from None
+        self._check_paths([item for item, _ in items])
+        files = {item.filename: (item, start) for item, start in items if not item.is_dir()}
         info = self._info_directory(files)
         name = f"{info}/RECORD"
         if name not in files:
-            raise self.refused("it has no RECORD")
-        try:
-            rows = parse_record(Member(self, files[name], RecordRow()).content())
-        except RecordError as error:
-            raise self.refused(str(error)) from None
+            raise FormatError("it has no RECORD")
         no_hash = RecordRow()
+        rows = parse_record(Member(self, *files[name], no_hash).content())
         unsigned = {name, *(f"{info}/{signature}" for signature in _SIGNATURES)}
         for path, row in rows.items():
             if path.endswith("/") or path in unsigned:
                 continue
             if path not in files:
-                raise self.refused(f"RECORD lists {path}, which is not in it")
-            if row.size is not None and row.size != files[path].size:
-                raise self.refused(f"{path} has {files[path].size} bytes, but {row.size} in RECORD")
+                raise FormatError(f"RECORD lists {path}, which is not in it")
+            size = files[path][0].file_size
+            if row.size is not None and row.size != size:
+                raise FormatError(f"{path} has {size} bytes, but {row.size} in RECORD")
         members = {
-            path: Member(self, item, no_hash if path in unsigned else rows.get(path, no_hash))
-            for path, item in files.items()
+            path: Member(self, item, start, no_hash if path in unsigned else rows.get(path, no_hash))
+            for path, (item, start) in files.items()
         }
         return members, info
 
-    def _check_paths(self, items: tuple[Item, ...]) -> None:
+    def _check_paths(self, items: Iterable[ZipInfo]) -> None:
         seen: set[str] = set()
+        files: set[str] = set()
         for item in items:
-            path = item.name.removesuffix("/")
+            path = item.filename.removesuffix("/")
             if problem := path_problem(path):
-                raise self.refused(f"the path {item.name!r} {problem}")
+                raise FormatError(f"the path {item.filename!r} {problem}")
             if path in seen:
-                raise self.refused(f"it contains {path} twice")
+                raise FormatError(f"it contains {path} twice")
             seen.add(path)
-        files = {item.name for item in items if not item.is_directory}
+            if not item.is_dir():
+                files.add(path)
         if both := directories_of(seen) & files:
-            raise self.refused(f"{min(both)} is a file and a directory in it")
+            raise FormatError(f"{min(both)} is a file and a directory in it")
 
-    def _info_directory(self, files: dict[str, Item]) -> str:
-        found = {path.split("/", 1)[0] for path in files if path.split("/", 1)[0].endswith(".dist-info")}
+    def _info_directory(self, files: Iterable[str]) -> str:
+        found = {top for path in files if (top := path.split("/", 1)[0]).endswith(".dist-info")}
         if len(found) != 1:
-            raise self.refused(f"it has {len(found)} directories that end in .dist-info instead of one")
+            raise FormatError(f"it has {len(found)} directories that end in .dist-info instead of one")
         info = found.pop()
         name, _, version = info.removesuffix(".dist-info").partition("-")
         try:
@@ -593,7 +527,7 @@ class InstallableWheel:
         except ValueError:
             is_right = False
         if canonicalize_name(name) != self.wheel.name or not is_right:
-            raise self.refused(f"its content is {info.removesuffix('.dist-info')}, not {self.wheel}")
+            raise FormatError(f"its content is {info.removesuffix('.dist-info')}, not {self.wheel}")
         return info
 
 

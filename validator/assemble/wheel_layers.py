@@ -12,6 +12,7 @@ import re
 import struct
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -186,16 +187,10 @@ class Watched:
 
     def chunks(self) -> Iterator[bytes]:
         finding = _Finding(self._name)
-        for chunk in self._content.chunks():
-            finding.add(chunk)
-            yield chunk
-        finding.end()
+        yield from finding.follow(self._content)
         # Parts in an unusual order need another pass each.
-        while not finding.is_done:
-            finding.start_again()
-            for chunk in self._content.chunks():
-                finding.add(chunk)
-            finding.end()
+        while finding.wanted is not None:
+            deque(finding.follow(self._content), maxlen=0)
         self._found(finding.result)
 
 
@@ -231,51 +226,41 @@ class _Finding:
 
     def __init__(self, name: str) -> None:
         self._steps = _steps(name)
-        self._wanted: tuple[int, int] | None = next(self._steps)
+        self.wanted: tuple[int, int] | None = next(self._steps)
         self.result: str | None = None
         self._head = b""
-        self.start_again()
 
-    @property
-    def is_done(self) -> bool:
-        return self._wanted is None
+    def follow(self, content: Content) -> Iterator[bytes]:
+        """Return the parts of the content. Afterwards, another pass is needed if a part is still wanted."""
+        start, tail = 0, b""
+        for chunk in content.chunks():
+            end = start + len(tail)
+            if len(self._head) < _HEAD and end == len(self._head):
+                self._head += chunk[: _HEAD - len(self._head)]
+            if self.wanted is not None and start <= self.wanted[0] < end:
+                tail = tail[self.wanted[0] - start :] + chunk
+                start = self.wanted[0]
+            else:
+                start, tail = end, chunk
+            self._look(start, tail, at_end=False)
+            yield chunk
+        self._look(start, tail, at_end=True)
 
-    def start_again(self) -> None:
-        self._tail, self._offset = b"", 0
-
-    def add(self, chunk: bytes) -> None:
-        if len(self._head) < _HEAD and self._offset + len(self._tail) == len(self._head):
-            self._head += chunk[: _HEAD - len(self._head)]
-        end = self._offset + len(self._tail)
-        if self._wanted is not None and self._offset <= self._wanted[0] < end:
-            self._tail = self._tail[self._wanted[0] - self._offset :] + chunk
-            self._offset = self._wanted[0]
-        else:
-            self._offset, self._tail = end, chunk
-        while self._wanted is not None and self._has(*self._wanted):
-            self._advance()
-
-    def end(self) -> None:
-        """Say that there are no more parts. A part that is wanted may be cut short by the end."""
-        end = self._offset + len(self._tail)
-        while self._wanted is not None and (self._offset <= self._wanted[0] or self._wanted[0] >= end):
-            self._advance()
-
-    def _has(self, offset: int, size: int) -> bool:
-        end = offset + size
-        return end <= len(self._head) or (self._offset <= offset and end <= self._offset + len(self._tail))
-
-    def _advance(self) -> None:
-        assert self._wanted is not None
-        offset, size = self._wanted
-        data = self._head[offset : offset + size]
-        if len(data) < size and offset >= self._offset:
-            data = self._tail[offset - self._offset :][:size]
-        try:
-            self._wanted = self._steps.send(data)
-        except (StopIteration, struct.error) as end:
-            self.result = end.value if isinstance(end, StopIteration) else None
-            self._wanted = None
+    def _look(self, start: int, tail: bytes, *, at_end: bool) -> None:
+        """Take the wanted parts that are here. At the end, one may be cut short."""
+        while self.wanted is not None:
+            offset, size = self.wanted
+            if offset + size <= len(self._head):
+                data = self._head[offset : offset + size]
+            elif start <= offset and (at_end or offset + size <= start + len(tail)):
+                data = tail[offset - start :][:size]
+            else:
+                return
+            try:
+                self.wanted = self._steps.send(data)
+            except (StopIteration, struct.error) as end:
+                self.result = end.value if isinstance(end, StopIteration) else None
+                self.wanted = None
 
 
 # Make the layers of an image out of wheels.
@@ -400,22 +385,38 @@ class _WheelLayers:
     def layers(self, group: WheelLayer) -> Iterator[LayerSource]:
         if group.group is Group.TENSORFLOW:
             yield from self._tensorflow(group)
-        else:
-            yield self._layer(group)
+            return
 
-    def installed(self, wheel: Wheel, stack: ExitStack) -> tuple[Entry, ...]:
-        """Return what a wheel installs. Its file stays open as long as the stack."""
-        return stack.enter_context(self._installed(wheel))
+        def keep(wheel: Wheel, facts: WheelFacts) -> None:
+            self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
+
+        def entries() -> Iterator[Entry]:
+            with ExitStack() as stack:
+                # The facts of each wheel are found out while its layer is made.
+                yield from merged(
+                    (str(wheel), watched(stack.enter_context(self.installed(wheel)), partial(keep, wheel)))
+                    for wheel in group.wheels
+                )
+
+        size = sum(wheel.size or 0 for wheel in group.wheels)
+        yield LayerSource(group.name, made_from(group), entries, size=size)
 
     @contextmanager
-    def _installed(self, wheel: Wheel) -> Iterator[tuple[Entry, ...]]:
+    def installed(self, wheel: Wheel) -> Iterator[tuple[Entry, ...]]:
+        """Return what a wheel installs."""
         with self._guard:
             shared = self._open.setdefault(wheel.sha256, _Shared())
             shared.users += 1
         try:
             with shared.turn:
                 if shared.file is None:
-                    shared.file, shared.entries = self._read(wheel)
+                    file = self._wheels.open(wheel)
+                    try:
+                        shared.entries = install.entries(file, self._environment)
+                    except BaseException:
+                        file.close()
+                        raise
+                    shared.file = file
             yield shared.entries
         finally:
             with self._guard:
@@ -429,16 +430,6 @@ class _WheelLayers:
                         del self._open[key]
                     _close(unused)
 
-    def _read(self, wheel: Wheel) -> tuple[InstallableWheel, tuple[Entry, ...]]:
-        file = self._wheels.open(wheel)
-        try:
-            # As with `uv pip install` of a lock, every package counts as one that was asked for. So the layer
-            # of a wheel does not depend on what else an image asks for.
-            return file, install.entries(file, self._environment, requested=True)
-        except BaseException:
-            file.close()
-            raise
-
     def libraries(self, nvidia: Iterable[Wheel]) -> Mapping[str, tuple[str, ...]]:
         found: dict[str, set[str]] = {}
         for wheel in nvidia:
@@ -446,55 +437,31 @@ class _WheelLayers:
                 found.setdefault(directory, set()).update(names)
         return {directory: tuple(sorted(names)) for directory, names in sorted(found.items())}
 
-    def _layer(self, group: WheelLayer) -> LayerSource:
-        def keep(wheel: Wheel, facts: WheelFacts) -> None:
-            self._table.facts(_facts_key(wheel), lambda: msgspec.to_builtins(facts))
-
-        def entries() -> Iterator[Entry]:
-            with ExitStack() as stack:
-                # The facts of each wheel are found out while its layer is made.
-                yield from merged(
-                    (str(wheel), watched(self.installed(wheel, stack), partial(keep, wheel)))
-                    for wheel in group.wheels
-                )
-
-        size = sum(wheel.size or 0 for wheel in group.wheels)
-        return LayerSource(group.name, made_from(group), entries, size=size)
-
     def _tensorflow(self, group: WheelLayer) -> Iterator[LayerSource]:
         (wheel,) = group.wheels
         large = {file.path: file for file in self._facts(wheel).large}
-        for file in large.values():
-            yield self._large_file(wheel, file)
 
-        def entries() -> Iterator[Entry]:
-            with ExitStack() as stack:
-                rest = [entry for entry in self.installed(wheel, stack) if entry.path not in large]
-                yield from merged([(str(wheel), rest)])
+        def entries(wanted: Callable[[str], bool]) -> Iterator[Entry]:
+            with self.installed(wheel) as installed:
+                yield from merged([(str(wheel), [entry for entry in installed if wanted(entry.path)])])
 
+        for path, file in large.items():
+            name, only = path.rpartition("/")[2], partial(entries, path.__eq__)
+            decided_by = (_LARGE, path, oct(file.mode), file.sha256)
+            yield LayerSource(name, decided_by, only, read_from=(wheel.sha256,), size=file.size)
         size = (wheel.size or 0) - sum(file.size for file in large.values())
-        yield LayerSource(group.name, made_from(group), entries, size=max(size, 1))
-
-    def _large_file(self, wheel: Wheel, file: LargeFile) -> LayerSource:
-        def entries() -> Iterator[Entry]:
-            with ExitStack() as stack:
-                only = [entry for entry in self.installed(wheel, stack) if entry.path == file.path]
-                yield from merged([(str(wheel), only)])
-
-        name = file.path.rpartition("/")[2]
-        decided_by = (_LARGE, file.path, oct(file.mode), file.sha256)
-        return LayerSource(name, decided_by, entries, read_from=(wheel.sha256,), size=file.size)
+        rest = partial(entries, lambda path: path not in large)
+        yield LayerSource(group.name, made_from(group), rest, size=max(size, 1))
 
     def _facts(self, wheel: Wheel) -> WheelFacts:
         """Return the facts of a wheel. If nobody knows them, that reads all of NVIDIA's libraries in it."""
 
         def read() -> Mapping[str, object]:
             found: list[WheelFacts] = []
-            with ExitStack() as stack:
-                for entry in watched(self.installed(wheel, stack), found.append):
+            with self.installed(wheel) as installed:
+                for entry in watched(installed, found.append):
                     if isinstance(entry.content, Watched):
-                        for _ in entry.content.chunks():
-                            pass
+                        deque(entry.content.chunks(), maxlen=0)
             document: dict[str, object] = msgspec.to_builtins(found[0])
             return document
 

@@ -26,6 +26,7 @@ from pathlib import Path
 from ..compat.policies import requirements
 from ..compat.releases import origin_of
 from ..errors import InputError, MissingError
+from ..locks import lock_files
 from ..locks.index import PackageIndex, sha256_of
 from ..locks.lock_files import LockDirectory, mismatches
 from ..locks.resolve import resolve
@@ -44,21 +45,14 @@ MOST_BYTES = 20_000_000_000
 _AT_ONCE = 4
 #: Seconds between two looks at a download of another process.
 _PAUSE_S = 0.1
-_SUFFIX = ".whl"
+#: Where the wheels are in the cache directory.
+_DIRECTORY = "wheels"
 
 
 def cached_wheel(wheel: Wheel) -> Path | None:
     """Return the verified file of a wheel in the cache, or None. It may be evicted at any time."""
-    path = _path_in(_cache(), wheel)
+    path = cache_directory() / _DIRECTORY / f"{wheel.sha256}.whl"
     return path if path.is_file() else None
-
-
-def _cache() -> Path:
-    return cache_directory() / "wheels"
-
-
-def _path_in(directory: Path, wheel: Wheel) -> Path:
-    return directory / f"{wheel.sha256}{_SUFFIX}"
 
 
 class Wheelhouse:
@@ -76,7 +70,7 @@ class Wheelhouse:
         local: Path | None = None,
     ) -> None:
         self._index = PackageIndex(sources)
-        self._directory = directory or _cache()
+        self._directory = directory or cache_directory() / _DIRECTORY
         self._most_bytes = most_bytes
         self._local = local
         self._guard = threading.Lock()
@@ -142,7 +136,7 @@ class Wheelhouse:
         _close(self._used)
 
     def _path(self, wheel: Wheel) -> Path:
-        return _path_in(self._directory, wheel)
+        return self._directory / f"{wheel.sha256}.whl"
 
     def _turn(self, wheel: Wheel) -> threading.Lock:
         with self._guard:
@@ -334,7 +328,7 @@ def ensure_lock(
         )
     if lock is not None and lock == resolved:
         return Locked(_with_address(lock), written=False, why="nothing newer")
-    locks.write(resolved)
+    lock_files.write(locks.own, resolved)
     return Locked(resolved, written=True, why=why)
 
 

@@ -17,16 +17,21 @@ from ..compat.facts import UnknownGpu
 from ..compat.hardware import gpu, model_of
 from ..errors import ValidatorError
 from ..model.codec import NEVER, TOLERANCE, format_timestamp, now_utc, parse_timestamp
-from ..model.measurement import (
+from ..model.record import (
     PREDICATE,
+    REHEARSAL,
     Measurement,
     MeasurementError,
+    Origin,
     Outside,
+    OwnCheck,
+    Record,
     Source,
+    Verdict,
+    also_required,
     measurement_of,
     report_digest,
 )
-from ..model.record import REHEARSAL, Origin, OwnCheck, Record, Verdict, also_required
 from ..model.report import Report, ReportError, versions_of
 from ..model.spec import NO_GPU, build_name, cell_identifier, variant_of
 from ..model.verdict import as_judged, claimed, judge

@@ -230,10 +230,10 @@ def candidates(registry: Registry, digest: str, *predicate_types: str) -> Iterat
     listed = [
         entry
         for entry in registry.attached(digest, BUNDLE)
-        if entry.annotations.get(_TYPE_MARK, predicate_types[0]) in predicate_types
+        if (entry.annotations or {}).get(_TYPE_MARK, predicate_types[0]) in predicate_types
     ]
     # Registries list the newest last. cosign also writes the time.
-    listed.sort(key=lambda entry: entry.annotations.get(_TIME_MARK, ""))
+    listed.sort(key=lambda entry: (entry.annotations or {}).get(_TIME_MARK, ""))
     for entry in listed[: -MOST - 1 : -1]:
         yield Candidate(registry, entry.digest)
 

@@ -18,9 +18,18 @@ import msgspec
 from ..model import codec
 from ..model.codec import DocumentError
 from ..model.diagnosis import shortened
-from ..model.measurement import Measurement
 from ..model.prediction import LONGEST_ERROR, Limit
-from ..model.record import REHEARSAL, Certificate, Failure, GpuFacts, OwnCheck, Record, Verdict, is_own
+from ..model.record import (
+    REHEARSAL,
+    Certificate,
+    Failure,
+    GpuFacts,
+    Measurement,
+    OwnCheck,
+    Record,
+    Verdict,
+    is_own,
+)
 from ..model.report import CheckOutcome, Report
 from ..redaction.redact import redacted
 from ..registry.names import is_digest

@@ -27,7 +27,7 @@ import msgspec
 from ..errors import InputError, MissingError
 from ..model import codec
 from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timestamp
-from ..model.measurement import Source
+from ..model.record import Source
 from ..resources import manual
 from ..system.files import machine_directory, make_machine_directory, read_file, read_text
 

@@ -39,7 +39,7 @@ from ..matrix.document import (
 from ..matrix.document import Path as Place
 from ..matrix.schema import Axis, Text
 from ..model.codec import now_utc
-from ..model.measurement import Source
+from ..model.record import Source
 from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
 from ..system.files import machine_directory, make_machine_directory, read_text, write_atomically

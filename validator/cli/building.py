@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypedDict
 import click
 
 from ..assemble.base_finder import BasePolicy
-from ..assemble.destinations import destinations
+from ..assemble.image import destinations
 from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
 from ..certify.signatures import Signer, make_key_pair
 from ..certify.trust_file import BUILDERS, NAME, add, new_party, read_trust_file
@@ -140,7 +140,7 @@ def prepare(asked: Request) -> Prepared:
             trust = asked.project.read_trust(needed=False)
         assert place.maker is not None
         publisher = Publisher(
-            place.maker, destinations(repository, place.maker.base_repository, others), Registry(repository),
+            place.maker, destinations(repository, place.maker.bases.repository, others), Registry(repository),
             trust, place.engine if isinstance(place.engine, ImageEngine) else None, signer, asked.retag,
         )  # fmt: skip
     hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
@@ -399,7 +399,7 @@ def _measure(asked: Request, registry: Registry, directory: Path, builder: Signe
     for spec in plan.images:
         if (lock := locks_of(asked.project.matrix_path).read(spec.identifier)) is not None:
             lock_files.write(locks.own, lock)
-    destination = destinations(registry.repository, place.maker.base_repository)
+    destination = destinations(registry.repository, place.maker.bases.repository)
     publisher = Publisher(
         place.maker, destination, registry, read_trust_file(directory / NAME),
         place.engine, builder, retag=True, rehearsal=True,

@@ -15,8 +15,7 @@ import click
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
 from ..offline.receive import Refused, receive
-from ..registry.client import Registry
-from ..registry.layout import in_layout, named_in_layout
+from ..registry.client import Registry, in_layout, named_in_layout
 from ..registry.names import identifier_of, is_digest, tag_named, tag_of
 from ..system.files import cache_directory, read_text
 from ..system.package_sources import host_sources

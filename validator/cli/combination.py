@@ -11,9 +11,8 @@ import click
 
 from ..compat.facts import UnknownGpu, read_on
 from ..compat.hardware import gpu, parse_release
-from ..compat.judge import judge
+from ..compat.judge import judge, not_nvidia_text, other_vendor, parse_driver
 from ..compat.known_issues import required_cudnn
-from ..compat.machine import not_nvidia_text, other_vendor, parse_driver
 from ..compat.offers import first_usable, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
 from ..compat.predict import host_of, software_of
@@ -190,7 +189,7 @@ def with_driver_of(host: Host) -> Host:
     """Return the host with a driver branch if its driver is a CUDA version. Raises InputError."""
     if not host.driver or not _SHOWN_CUDA.fullmatch(host.driver):
         return host
-    shown = _read(parse_driver, host.driver, "--driver").cuda or host.driver
+    shown = _read(parse_driver, host.driver, "--driver").driver_cuda or host.driver
     driver = driver_with(CudaVersion.parse(shown), host.on_windows)
     print_status(f"nvidia-smi shows CUDA {shown} with driver {driver}; a release would be more exact")
     return replace(host, driver=str(driver))
@@ -207,7 +206,7 @@ def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
     except UnknownGpu:
         if (vendor := other_vendor(host.gpu)) is not None:
             message = f"--gpu: {not_nvidia_text(host.gpu, vendor)}"
-            raise InputError(message, hint=f"use {vendor.build}") from None
+            raise InputError(message, hint=f"use {vendor['build']}") from None
         if given is None:
             raise
         return slug(host.gpu), given

@@ -31,7 +31,7 @@ from ..engines.this_machine import active_python, read_host
 from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.report import Report, ReportError, read_report
 from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge

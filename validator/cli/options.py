@@ -100,7 +100,7 @@ depth = option(
 
 def _challenge(_: click.Context, __: click.Parameter, value: str | None) -> str | None:
     # The import takes a tenth of the time in which `doctor` reads a small log.
-    from ..model.measurement import is_challenge
+    from ..model.record import is_challenge
 
     if value is not None and not is_challenge(value):
         raise click.BadParameter("a challenge has 64 digits: 0 to 9 and a to f")
@@ -444,7 +444,7 @@ _bundle_option = option(
 
 def open_bundle(directory: Path) -> Registry:
     """Return the images and certificates of a received bundle. Raises InputError if it is none."""
-    from ..registry.layout import in_layout
+    from ..registry.client import in_layout
 
     missing = [name for name in ("bundle.json", "images") if not (directory / name).exists()]
     if missing:

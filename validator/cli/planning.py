@@ -20,7 +20,7 @@ from .options import print_status
 if TYPE_CHECKING:
     from ..compat.releases import Release
     from ..engines.protocol import Engine
-    from ..matrix.machine import Chosen
+    from ..matrix.plan import Chosen
     from ..model.record import Record
 
 
@@ -59,7 +59,7 @@ def plan_for_this_machine(matrix_path: Path, available: Available) -> tuple[Plan
     Return None if the default profile has not exactly one image with CUDA. Raises InputError.
     """
     from ..delivery.choose import this_host
-    from ..matrix.machine import for_machine
+    from ..matrix.plan import for_machine
 
     matrix = _load(matrix_path, warn=False)
     hosts: tuple[HostClass, ...] = ()

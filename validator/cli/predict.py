@@ -15,8 +15,7 @@ import click
 
 from ..answers.browser import RejectedField
 from ..compat.evidence import measured_on
-from ..compat.judge import judge, judge_uninspected
-from ..compat.machine import judge_host
+from ..compat.judge import judge, judge_host, judge_uninspected
 from ..compat.predict import image_support, software_in
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError

@@ -29,7 +29,7 @@ from .options import Project, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
-    from ..matrix import machine
+    from ..matrix import schema
     from ..model.spec import HostClass
 
 #: GitLab groups can be nested.
@@ -63,8 +63,9 @@ def init_command(directory: Path, force: bool) -> None:
     from ..certify.provenance import source_commit
     from ..delivery.choose import this_host
     from ..locks import lock_files
-    from ..matrix import machine
+    from ..matrix import schema
     from ..matrix.load import load_matrix, parse_matrix
+    from ..matrix.plan import choose_image
 
     hosts: tuple[HostClass, ...] = ()
     try:
@@ -72,7 +73,7 @@ def init_command(directory: Path, force: bool) -> None:
     except MissingError as error:
         print_status(f"No GPU was found: {error}. The matrix has an example instead.")
     repository = _repository(directory)
-    github = repository if isinstance(repository, machine.GithubRepository) else None
+    github = repository if isinstance(repository, schema.GithubRepository) else None
     # Nobody else can install a commit that no branch of the checkout's remotes has.
     commit = source_commit()
     if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
@@ -80,11 +81,11 @@ def init_command(directory: Path, force: bool) -> None:
     tool = requirement(commit)
     workflow = (
         {}
-        if isinstance(repository, machine.GitlabRepository)
-        else {machine.WORKFLOW: machine.workflow_text(github, tool)}
+        if isinstance(repository, schema.GitlabRepository)
+        else {schema.WORKFLOW: schema.workflow_text(github, tool)}
     )
     shipped = load_matrix(shipped_matrix())
-    text = machine.matrix_text(machine.choose_image(shipped.images, hosts), hosts)
+    text = schema.matrix_text(choose_image(shipped.images, hosts), hosts)
     images = parse_matrix(text.encode(), str(directory / options.OWN_MATRIX)).images
     locks = lock_files.LockDirectory(shipped_matrix().parent / lock_files.DIRECTORY)
     ready = [image for image in images if not stale(locks, image)]
@@ -94,7 +95,7 @@ def init_command(directory: Path, force: bool) -> None:
         contents[lock_files.path_of(lock_files.DIRECTORY, str(image))] = lock
     contents |= workflow
     if github:
-        contents[Path("trust.yaml")] = machine.trust_text(github, now_utc().date())
+        contents[Path("trust.yaml")] = schema.trust_text(github, now_utc().date())
     # Last, because the commands look for it.
     contents[options.OWN_MATRIX] = text
     _write(directory, contents, force)
@@ -119,7 +120,7 @@ def init_command(directory: Path, force: bool) -> None:
             "No trust.yaml was written, because it has to name who signs your images:"
             f" {manual('reference/trust-file.md')}"
         )
-    elif isinstance(repository, machine.GithubRepository):
+    elif isinstance(repository, schema.GithubRepository):
         print_status(f"The workflow pushes to {repository.registry}.")
     else:
         print_status("No workflow was written, because `init` has one only for GitHub.")
@@ -127,21 +128,21 @@ def init_command(directory: Path, force: bool) -> None:
     print_status(f"Next: {change}{started} plan, then {build}")
 
 
-def _repository(directory: Path) -> machine.GithubRepository | machine.GitlabRepository | None:
+def _repository(directory: Path) -> schema.GithubRepository | schema.GitlabRepository | None:
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
-    from ..matrix import machine
+    from ..matrix import schema
 
     match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
     owner, _, name = match["path"].partition("/")
     if match["host"] == "gitlab":
-        return machine.GitlabRepository(match["path"])
+        return schema.GitlabRepository(match["path"])
     if "/" in name:
         return None
     head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
     branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
-    return machine.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
+    return schema.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
 
 
 def _git(directory: Path, *arguments: str) -> str | None:

@@ -509,7 +509,7 @@ def publish_command(
         versions = {one for one in read.environment.packages.values() if is_numbers(one)}
         clean = _redacted(document, Redaction(texts_in(document)), versions)
         content = json_text(clean).encode() + b"\n"
-        name = compile.name_of(compile.read_measurement(content))
+        name = str(compile.row_of(compile.read_measurement(content))["id"])
     except ValueError as error:
         raise InputError(f"{report}: {error}") from error
     path = (directory or compile.DIRECTORY) / f"{name}.json"

@@ -21,7 +21,7 @@ from ..engines.images import load_from_layout
 from ..engines.protocol import Engine
 from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..matrix.plan import Plan
-from ..model.measurement import Unread
+from ..model.record import Unread
 from ..model.spec import NO_GPU
 from ..offline.receive import MANIFEST, read_bundle
 from ..pipeline.bundle import measure

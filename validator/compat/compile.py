@@ -3,13 +3,12 @@
     python -m validator.compat.compile           writes the compiled files
     python -m validator.compat.compile --check   fails if one of them is not current
 
-The rules read `data/compiled.json`, because that needs only the standard library. The probe cannot import the
-rules. It reads `probe/data/kernels.json`, which says which GPUs the device code of each release runs on.
+The rules read `data/compiled.json`, which needs only the standard library. The probe can't import the rules
+and reads `probe/data/kernels.json`: which GPUs the device code of each release runs on.
 
-`records publish` writes the files in `measurements/`: reports of the probe from real GPUs, which `predict`
-shows as *measured*. Each becomes one row of the facts, because nothing may read whole reports at run time. A
-measurement is evidence for predictions and never a certificate: nobody signed it, and it may come from an
-environment that is not one of this project's images.
+`records publish` writes the files in `measurements/`: reports of the probe from real GPUs. Each becomes one
+row of the facts, which `predict` shows as *measured*. It is evidence for predictions and never a certificate:
+nobody signed it, and it may come from an environment that is not one of this project's images.
 """
 
 from __future__ import annotations
@@ -104,12 +103,6 @@ def read_measurement(data: bytes) -> Measurement:
         raise MeasurementError(str(error)) from None
     row_of(measurement)
     return measurement
-
-
-def name_of(measurement: Measurement) -> str:
-    """Return its file's name without the suffix. Raises MeasurementError."""
-    name: str = row_of(measurement)["id"]
-    return name
 
 
 def row_of(measurement: Measurement) -> facts.Row:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from ..model.prediction import (
     EAGER,
@@ -34,8 +35,10 @@ from ..model.prediction import (
 )
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, minor_in
 from . import facts, hardware, known_issues
-from .machine import Machine
 from .releases import Release, build
+
+if TYPE_CHECKING:
+    from .judge import Machine
 
 _DECIDES = (Rank.MEASURED,)
 _OVERRULED = {
@@ -43,9 +46,6 @@ _OVERRULED = {
     Outcome.UNKNOWN: "the rules alone do not decide: {}",
 }
 _OTHERWISE = "; the rules say otherwise"
-_ANOTHER = "; another measurement says otherwise"
-_WEAKER = "; this is weaker evidence"
-_PATH_SET = "NVIDIA's libraries on the loader's search path"
 
 
 @dataclass(frozen=True)
@@ -81,18 +81,11 @@ def on_software(
     tried_version: str, software: Software, versions: Versions, system: str | None, machine: str | None
 ) -> tuple[Tried, ...]:
     """Return what was tried on any machine, best first. tried_version: may differ from `versions.release`."""
-    measured, reported = _by_release()
-    return (
-        *(
-            one
-            for row in measured.get(tried_version, ())
-            for one in _measured(row, software, versions, system, machine)
-        ),
-        *(
-            one
-            for row in reported.get(tried_version, ())
-            for one in _reported(row, software, versions, system, machine)
-        ),
+    return tuple(
+        found
+        for rows, read in zip(_by_release(), (_measured, _reported), strict=True)
+        for row in rows.get(tried_version, ())
+        for found in read(row, software, versions, system, machine)
     )
 
 
@@ -225,7 +218,8 @@ def _beside(one: Attempt, answer: Prediction, rules: Prediction) -> Reason:
         modes: Sequence[str | None] = (None,) if one.eager is one.xla else MODES
         said = [(mode, one.outcome(mode or EAGER)) for mode in modes]
         text = "; ".join(_told(one, seen, mode) for mode, seen in said if seen is not None)
-        text += _OTHERWISE if _contradicts(one, rules) else _ANOTHER if against else ""
+        another = "; another measurement says otherwise" if against else ""
+        text += _OTHERWISE if _contradicts(one, rules) else another
     return Reason(Outcome.WORKS, text, one.id, one.source, one.rank.value, True)
 
 
@@ -238,7 +232,7 @@ def _told(one: Attempt, seen: Outcome, mode: str | None) -> str:
     """Return a measurement as a sentence without a full stop. seen: `works` or `fails`."""
     subject = {None: "it", EAGER: "eager execution", XLA: "XLA"}[mode]
     differs = f" with {' and '.join(one.differs)}" if one.differs else ""
-    weaker = _WEAKER if one.differs else ""
+    weaker = "; this is weaker evidence" if one.differs else ""
     return f"{one.rank.value} on {one.date}{differs}: {subject} {seen.value} on {one.text}{weaker}"
 
 
@@ -298,6 +292,7 @@ def _measured(
         return
     fact = facts.fact(row)
     gpu, driver = row["gpu"], row["driver"]
+    path_set = () if told else ("NVIDIA's libraries on the loader's search path",)
     evidence = Attempt(
         id=fact.id,
         rank=Rank.MEASURED,
@@ -307,7 +302,7 @@ def _measured(
         + (", in a report that a person sent" if row["imported"] else ""),
         source=f"{fact.source}, probe {row['probe']}: {row['how']}",
         date=row["date"],
-        differs=(*_other_software(row, versions), *(() if told else (_PATH_SET,))),
+        differs=(*_other_software(row, versions), *path_set),
         limits=tuple(Limit(**limit) for limit in row["limits"]),
         imported=row["imported"],
     )

@@ -149,9 +149,9 @@ def rows(name: str, section: str) -> list[Row]:
     return found
 
 
-def recommended(tensorflow: str) -> Row:
-    """Return what `recommended` takes for a release: `cuda`, `cudnn` and `why`. Raises KeyError."""
-    found: Row = _documents()[RECOMMENDED]["releases"][tensorflow]
+def recommended(tensorflow: str) -> Row | None:
+    """Return what `recommended` takes for a release that a table lists: `cuda`, `cudnn` and `why`."""
+    found: Row | None = _documents()[RECOMMENDED]["releases"].get(tensorflow)
     return found
 
 

@@ -1,15 +1,12 @@
-"""The facts about GPUs and drivers, and the rules that join them.
-
-A GPU has a compute capability and is a kind of product. A driver branch has a newest CUDA, toolkits that it
-runs, GPUs that it works with, and an end.
-"""
+"""The facts about GPUs and drivers, and the rules that join them."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import functools
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ..model.prediction import Reason
 from ..model.spec import slug
@@ -54,7 +51,7 @@ _SPELLING = {
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU model. slug: its name in identifiers (`rtx-4090`).
+    """A GPU model. slug: its name in identifiers (`rtx-4090`). pattern: of the plain names in a series.
 
     kind: `data-center`, `professional`, `consumer`, `embedded`; it decides if cuda-compat supports the GPU.
     """
@@ -64,6 +61,7 @@ class Gpu:
     compute_capability: ComputeCapability
     kind: str
     fact: Fact
+    pattern: re.Pattern[str] | None = field(default=None, repr=False)
 
     @property
     def data_center(self) -> bool:
@@ -74,10 +72,11 @@ class Gpu:
 def gpu(model: str) -> Gpu:
     """Return the GPU of a name (`h100`, `Tesla V100-SXM2-16GB`). Raises UnknownGpu with the nearest."""
     wanted = plain_words(model)
-    rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
-    # Some systems are known by names of their own.
-    systems = (known for row, known in rows if wanted in row.get("systems", ()))
-    named = _known(wanted) or next(systems, None)
+    named = _known(wanted)
+    if named is None:
+        # Some systems are known by names of their own.
+        rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
+        named = next((known for row, known in rows if wanted in row.get("systems", ())), None)
     if named is None and re.fullmatch(_BARE, wanted):
         # 4090 is an RTX 4090 and A6000 an RTX A6000, but 4000 may be one of several.
         meant = {known for family in _FAMILIES if (known := _known(f"{family} {wanted}"))}
@@ -117,19 +116,14 @@ def _whole(beginning: str) -> Gpu | None:
 
 def is_known(model: str) -> bool:
     """Return whether `gpu` knows a name."""
-    try:
-        gpu(model)
-    except UnknownGpu:
-        return False
-    return True
+    with contextlib.suppress(UnknownGpu):
+        return bool(gpu(model))
+    return False
 
 
 def model_of(name: str) -> str:
     """Return a GPU model's slug: `a100` for `NVIDIA A100-SXM4-80GB`. An unknown model keeps its name."""
-    try:
-        return gpu(name).slug
-    except UnknownGpu:
-        return slug(name.removeprefix("NVIDIA "))
+    return gpu(name).slug if is_known(name) else slug(name.removeprefix("NVIDIA "))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -202,7 +196,7 @@ def _by_plain_name() -> dict[str, str]:
 def _in_series(plain: str) -> Gpu | None:
     """Return the GPU of a name that belongs to a series, in its usual spelling, else None."""
     name = " ".join(_SPELLING.get(word, word.upper()) for word in plain.split())
-    found = (known for pattern, known in _patterns() if pattern.fullmatch(plain))
+    found = (known for known in gpus() if known.pattern and known.pattern.fullmatch(plain))
     return next((replace(known, name=name, slug=slug(name)) for known in found), None)
 
 
@@ -216,6 +210,7 @@ def gpus() -> tuple[Gpu, ...]:
             compute_capability=ComputeCapability.parse(row["compute_capability"]),
             kind=row["kind"],
             fact=facts.fact(row),
+            pattern=re.compile(row["pattern"]) if "pattern" in row else None,
         )
         for row in facts.rows("gpus", "gpus")
     )
@@ -224,27 +219,14 @@ def gpus() -> tuple[Gpu, ...]:
 @functools.cache
 def gpu_names() -> tuple[str, ...]:
     """Return names to suggest, the newest generation first; a series as its models (RTX 4070)."""
-    numbers = [
-        f"{family} {number}"
-        for family in _FAMILIES
-        for number in (*range(900, 2000, 10), *range(2000, 9999, 10))
-    ]
-    in_series = [known for number in numbers if (known := _in_series(number))]
+    numbers = (*range(900, 2000, 10), *range(2000, 9999, 10))
+    names = (f"{family} {number}" for family in _FAMILIES for number in numbers)
+    in_series = list(filter(None, map(_in_series, names)))
     models: list[Gpu] = []
     for known in reversed(gpus()):
         members = [one for one in in_series if one.fact == known.fact]
         models += members if known.name.endswith("series") and members else [known]
     return tuple(dict.fromkeys(known.name for known in models))
-
-
-@functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], Gpu], ...]:
-    """Return the models that have a pattern, with it."""
-    return tuple(
-        (re.compile(row["pattern"]), known)
-        for row, known in zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
-        if "pattern" in row
-    )
 
 
 @functools.lru_cache(maxsize=1024)
@@ -360,14 +342,12 @@ def runs_toolkit(toolkit: CudaVersion, driver: DriverRelease, lifted_to: CudaVer
         return branch.fact.works(
             f"driver {driver} is for CUDA {branch.cuda} and runs CUDA {toolkit} by backward compatibility"
         )
-    for row in facts.rows("toolkits", "toolkits"):
-        # The driver that came with the first release of the toolkit.
-        own = row.get("driver") if CudaVersion.parse(row["release"]) == toolkit else None
-        if own is not None:
-            if driver >= DriverRelease.parse(own):
-                text = f"driver {driver} is not older than {own}, which came with CUDA {toolkit}"
-                return facts.fact(row).works(text)
-            break
+    # The driver that came with the first release of the toolkit.
+    rows = (row for row in facts.rows("toolkits", "toolkits") if "driver" in row)
+    own = next((row for row in rows if CudaVersion.parse(row["release"]) == toolkit), None)
+    if own is not None and driver >= DriverRelease.parse(own["driver"]):
+        text = f"driver {driver} is not older than {own['driver']}, which came with CUDA {toolkit}"
+        return facts.fact(own).works(text)
     return floor.fact.works(
         f"driver {driver} runs CUDA {toolkit} by minor-version compatibility ({floor.driver} or newer)"
     )
@@ -381,7 +361,7 @@ def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapabilit
     if there is a forward compatibility package.
     """
     branch, reasons = max(kernel_branch, user_branch), []
-    row = _last_branch(capability)
+    row = last_branch(capability)
     if row is not None and branch > row["branch"]:
         text = (
             f"R{row['branch']} is the last driver branch for {row['generation']}"
@@ -402,13 +382,8 @@ def knows_gpu(kernel_branch: int, user_branch: int, capability: ComputeCapabilit
     return (*reasons, remark) if remark else tuple(reasons)
 
 
-def last_branch(capability: ComputeCapability) -> int | None:
-    """Return the number of the last driver branch for a GPU; None if the newest branch supports it."""
-    row = _last_branch(capability)
-    return row["branch"] if row else None
-
-
-def _last_branch(capability: ComputeCapability) -> facts.Row | None:
+def last_branch(capability: ComputeCapability) -> facts.Row | None:
+    """Return the row of the last driver branch for a GPU; None if the newest branch supports it."""
     for row in facts.rows("drivers", "last_branch"):
         if ComputeCapability.parse(row["from"]) <= capability < ComputeCapability.parse(row["below"]):
             return row
@@ -417,7 +392,7 @@ def _last_branch(capability: ComputeCapability) -> facts.Row | None:
 
 def no_branch_for(capability: ComputeCapability, toolkit: CudaVersion) -> Reason | None:
     """Say why no driver branch has both a GPU and a toolkit, if the last one for the GPU is too old."""
-    floor, row = minor_version(toolkit.major), _last_branch(capability)
+    floor, row = minor_version(toolkit.major), last_branch(capability)
     if row is None or floor is None or row["branch"] >= floor.driver.branch:
         return None
     return facts.fact(row).fails(

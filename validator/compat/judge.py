@@ -1,24 +1,219 @@
 """Judge software on a host: apply every rule whose facts are known, and say which facts are missing.
 
-Rules look at few facts (release, CUDA, cuDNN, driver, GPU), so each rule caches its answers, and so do the
-judgements about the software and about the host. For a cell, the answers only have to be sorted.
+The host is judged by itself (its driver, the libcuda in use, its GPU), and so is the software. Each rule
+looks at few facts and caches its answers, as these two judgements do.
 """
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from ..errors import InputError
 from ..model.prediction import JETSON, LINUX, PYPI, WSL2, Host, Outcome, Prediction, Reason, Software, decide
-from ..model.spec import Variant
-from ..versions import ComputeCapability, CudaVersion, major, minor_in, numbers_in, without_cuda_suffix
-from . import evidence, facts, kernels, known_issues
+from ..model.spec import NO_GPU, Variant
+from ..versions import (
+    ComputeCapability,
+    CudaVersion,
+    DriverRelease,
+    major,
+    minor_in,
+    numbers_in,
+    release_range,
+    without_cuda_suffix,
+)
+from . import evidence, facts, hardware, kernels, known_issues, releases
 from .evidence import Versions
-from .machine import Machine, judge_host, other_build, runs_toolkit, without_cuda
-from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age, releases
+from .facts import UnknownGpu
+from .hardware import EMBEDDED, UserDriver, gpu, user_driver
+from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age
 
-# Judge software by itself: the versions that matter, and the reasons that don't depend on the machine.
+# Rules about the system, the architecture, the source of the package, the kernel modules and the vendor.
+
+
+def without_cuda(release: str, system: str | None, machine: str | None, wheel: str | None) -> Reason | None:
+    """Return why the package of a release has no CUDA on a system and an architecture; None if it has."""
+    known = {"system": system, "machine": machine, "wheel": wheel}
+    for row in facts.rows("platforms", "without_cuda"):
+        conditions = [known[name] in row[name] for name in known if name in row]
+        if all(conditions) and release_range(row["releases"]).contains(release):
+            text = f"tensorflow {release} can't use a GPU here: {row['text']}; {row['remedy']}"
+            return facts.fact(row).fails(text, "platform_without_cuda")
+    return None
+
+
+def other_build(wheel: str | None) -> Reason | None:
+    """Return why a package can't be judged by the facts about PyPI's wheels; None if it is one of these."""
+    if wheel in (None, PYPI):
+        return None
+    row = next(row for row in facts.rows("platforms", "builds") if row["wheel"] == wheel)
+    return facts.fact(row).unknown(
+        f"{row['name']} is a different build from the wheel on PyPI: it is not known which GPUs and"
+        " versions it was built for"
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def kernel_modules(flavor: str | None, capability: ComputeCapability) -> Reason | None:
+    """Return why a GPU can't use the open or the proprietary kernel modules; None if it can."""
+    for row in facts.rows("platforms", "modules"):
+        above = "below" in row and capability >= ComputeCapability.parse(row["below"])
+        if row["modules"] == flavor and ComputeCapability.parse(row["from"]) <= capability and not above:
+            text = f"{row['generation']} (compute capability {capability}) {row['text']}; {row['remedy']}"
+            return facts.fact(row).fails(text, row["rule"])
+    return None
+
+
+@functools.lru_cache(maxsize=1024)
+def other_vendor(gpu: str) -> facts.Row | None:
+    """Return the row of the `vendor` of a GPU that is not NVIDIA's, with the `build` for it; else None."""
+    name = gpu.strip().lower()
+    return next((row for row in facts.rows("platforms", "vendors") if re.search(row["pattern"], name)), None)
+
+
+def not_nvidia_text(gpu: str, vendor: facts.Row) -> str:
+    """Return the sentence about a GPU of another vendor, for an error and for a reason."""
+    return f'"{gpu}" is a GPU from {vendor["vendor"]}: TensorFlow\'s CUDA builds use only NVIDIA GPUs'
+
+
+# Say why a value of CUDA_VISIBLE_DEVICES hides every GPU, whatever the machine. CUDA shows the devices that
+# the variable lists, up to the first entry that is not valid.
+
+#: No machine has this many GPUs.
+_MANY_GPUS = 64
+
+
+def reason_hidden(value: str) -> Reason | None:
+    """Return why a value hides every GPU; None if some machine shows one, or if the value has a variable."""
+    why = why_hidden(value)
+    if why is None:
+        return None
+    return facts.rule("platforms", "cuda-visible-devices").fails(
+        f"CUDA_VISIBLE_DEVICES={value} hides every GPU from TensorFlow: {why}", "devices_hidden"
+    )
+
+
+def why_hidden(value: str) -> str | None:
+    """Return why no machine shows a GPU with this value, as a clause, or None if some machine may."""
+    first = value.split(",")[0].strip()
+    if not first:
+        return "an empty value shows no GPU"
+    if re.fullmatch(r"-\d+", first):
+        return "a negative index shows no GPU"
+    if re.fullmatch(r"\d{1,9}", first):
+        return f"no machine has a GPU {int(first)}" if int(first) >= _MANY_GPUS else None
+    if re.match(r"(?i)all$", first):
+        return '"all" is not an index: it shows no GPU'
+    if re.match(r"(?i)(GPU|MIG)-|\$", first):
+        return None
+    return f'"{first}" is neither an index nor a UUID: it shows no GPU'
+
+
+# Compared by identity, which is fast: equal descriptions of a machine get the same one from the cache.
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """A machine as the rules see it, and the reasons that follow from it.
+
+    has_gpu: False if it is known to have none. driver: as installed; on Windows its number is that of
+    Windows. linux: the Linux branch with the same CUDA, or the driver itself on Linux. None if they are not
+    known. user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known. missing: the
+    facts that are not known. model: the short name of the GPU, if its name is known. is_jetson: True if the
+    name of the GPU says so.
+    """
+
+    has_gpu: bool
+    on_windows: bool
+    driver: DriverRelease | None
+    linux: DriverRelease | None
+    capability: ComputeCapability | None
+    user: UserDriver | None
+    user_cuda: CudaVersion | None
+    reasons: tuple[Reason, ...]
+    missing: tuple[str, ...]
+    model: str | None = None
+    is_jetson: bool = False
+
+
+@functools.lru_cache(maxsize=8192)
+def judge_host(host: Host) -> Machine:
+    """Return the machine that is known of a host. Its architecture makes no difference here."""
+    on_windows = host.on_windows
+    if host.gpu == NO_GPU:
+        return Machine(False, on_windows, None, None, None, None, None, (), ())
+    capability, model, kind, reasons = _gpu(host.gpu, host.capability)
+    driver = DriverRelease.or_none(host.driver)
+    shown = CudaVersion.or_none(host.driver_cuda)
+    if driver is None and shown is not None:
+        driver = releases.driver_with(shown, on_windows)
+    linux = driver
+    if driver and on_windows and driver.branch >= hardware.branches()[0].number:
+        # R570 for 572.16. Before R450, a Windows driver has the number of its Linux branch.
+        same = hardware.branch_of(driver.branch)
+        linux = DriverRelease(same.number) if same else None
+    if capability is not None and not on_windows:
+        wrong = kernel_modules(host.kernel_modules, capability)
+        reasons += (wrong,) if wrong else ()
+    needed = {"driver": linux, "gpu": capability, "system": host.system}
+    missing = tuple(name for name, value in needed.items() if value is None)
+    user, branch = None, None
+    if linux is not None:
+        user = user_driver(linux, host.compat if CudaVersion.or_none(host.compat) else None, kind)
+        branch = hardware.branch_of(user.branch)
+        if capability is not None:
+            reasons += hardware.knows_gpu(linux.branch, user.branch, capability)
+        reasons += user.reasons
+    return Machine(
+        has_gpu=True,
+        on_windows=on_windows,
+        driver=driver,
+        linux=linux,
+        capability=capability,
+        user=user,
+        user_cuda=branch.cuda if branch else None,
+        reasons=reasons,
+        missing=missing,
+        model=model,
+        is_jetson=kind == hardware.EMBEDDED,
+    )
+
+
+def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
+    """Decide if the driver runs the libraries of a toolkit; None if the driver is not known."""
+    if machine.driver is None:
+        return None
+    lifted_to = machine.user.lifted_to if machine.user else None
+    floor = releases.oldest_driver(toolkit, machine.on_windows)
+    in_tables = not machine.on_windows and hardware.minor_version(toolkit.major) is not None
+    if floor is None or lifted_to is not None or in_tables:
+        return hardware.runs_toolkit(toolkit, machine.linux, lifted_to) if machine.linux else None
+    oldest = f"{floor.driver} or newer{' for Windows' if machine.on_windows else ''}"
+    if machine.driver < floor.driver:
+        text = f"CUDA {toolkit} needs driver {oldest}; this is {machine.driver}"
+        return floor.fact.fails(text, "driver_too_old")
+    return floor.fact.works(f"driver {machine.driver} runs CUDA {toolkit} ({oldest})")
+
+
+def _gpu(
+    name: str | None, capability: str | None
+) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
+    """Return a GPU's capability, short name, kind (by capability if all with it share it), what is wrong."""
+    given = ComputeCapability.or_none(capability)
+    if name is not None:
+        try:
+            known = hardware.gpu(name)
+        except UnknownGpu:
+            if (vendor := other_vendor(name)) is None:
+                return given, None, None, ()
+            text = f"{not_nvidia_text(name, vendor)}; use {vendor['build']}"
+            return given, None, None, (facts.fact(vendor).fails(text, "not_nvidia"),)
+        return given or known.compute_capability, known.slug, known.kind, ()
+    kinds = {one.kind for one in hardware.gpus() if one.compute_capability == given}
+    return given, None, kinds.pop() if len(kinds) == 1 else None, ()
+
+
+# Judge software by itself, and on a host.
 
 
 # Compared by identity, which is fast: equal descriptions of the software get the same one from the cache.
@@ -59,11 +254,8 @@ def _judge(software: Software, system: str | None, machine: str | None) -> Judge
     )
     from_pypi = software.wheel in (None, PYPI)
     combinations = known_issues.on_image(values) if from_pypi and versions.release is not None else ()
-    reasons = [
-        reason
-        for reason in _reasons_of(software, system, machine, versions, combinations)
-        if reason is not None
-    ]
+    found = _reasons_of(software, system, machine, versions, combinations)
+    reasons = [reason for reason in found if reason is not None]
     needed: dict[str, object] = {
         "tensorflow": versions.release,
         "python": versions.python,
@@ -181,17 +373,6 @@ def without_libraries(version: str) -> Reason:
 
 #: A driver branch that compiles every PTX.
 _ANY_BRANCH = 9999
-_NO_GPU_TEXT = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
-_ON_CPU_TEXT = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
-_DOCUMENTED_TEXT = "the package of tensorflow {} is for compute capability {} and newer, not for {}"
-_KERNELS_TEXT = (
-    "it is not known which compute capabilities the wheel of tensorflow {} has kernels for, because it was"
-    " not inspected; the nearest inspected release is {}"
-)
-_UNINSPECTED_TEXT = (
-    "it is not known what the wheel of tensorflow {} needs and which GPUs it has kernels for, because it was"
-    " not inspected; the nearest inspected release is {}, whose prediction here is: {}"
-)
 
 
 def judge(software: Software, host: Host, mode: str | None = None) -> Prediction:
@@ -209,9 +390,11 @@ def judge(software: Software, host: Host, mode: str | None = None) -> Prediction
 def judge_both(software: JudgedSoftware, host: Machine, mode: str | None = None) -> Prediction:
     """Predict from what was judged about the software and about the host. mode: as for `judge`."""
     if not host.has_gpu and not software.on_cpu:
-        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(_NO_GPU_TEXT)))
+        text = "this host has no GPU: TensorFlow runs on the CPU, which proves nothing about any GPU"
+        return decide((*software.against, facts.rule("tensorflow", "no-gpu").unknown(text)))
     if not host.has_gpu:
-        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(_ON_CPU_TEXT)
+        text = "tensorflow-cpu contains no CUDA: it runs on the CPU by design, with any driver and GPU"
+        by_design = facts.rule("tensorflow", "tensorflow-cpu").works(text)
         release, python = software.versions.release, software.versions.python
         if release is not None and python is not None:
             return decide((by_design, kernels.python_wheel(release, python)))
@@ -229,7 +412,11 @@ def judge_uninspected(
     """Predict for a candidate or nightly that was not inspected; never `works`. nearest: an inspected one."""
     judged, machine = judge_software(replace(software, tensorflow=None), host), judge_host(host)
     word = judge(replace(software, tensorflow=nearest.version), host, mode).word
-    text = _UNINSPECTED_TEXT.format(software.tensorflow, nearest.version, word)
+    text = (
+        f"it is not known what the wheel of tensorflow {software.tensorflow} needs and which GPUs it has"
+        f" kernels for, because it was not inspected; the nearest inspected release is {nearest.version},"
+        f" whose prediction here is: {word}"
+    )
     not_known = nearest.fact.unknown(text, "no_kernels_for_gpu")
     reasons = (*judged.against, *_on_gpu(judged, machine), *judged.reasons, not_known)
     tried = evidence.on_machine(judge_software(software, host).tried, machine)
@@ -274,10 +461,9 @@ def _on_gpu(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         # Windows drivers have other numbers, and `runs_toolkit` has already compared them.
         driver = None if host.user.lifted_to or host.on_windows else host.linux
         yield kernels.fits_cuda(cudnn, toolkit, driver)
-    if software.nvcc is not None and host.user_cuda is not None:
-        compiled = kernels.xla_compiler(software.nvcc, host.user_cuda)
-        if compiled is not None:
-            yield compiled
+    compiled = host.user_cuda and software.nvcc and kernels.xla_compiler(software.nvcc, host.user_cuda)
+    if compiled:
+        yield compiled
 
 
 # The driver makes no difference here.
@@ -303,14 +489,89 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
         runs = kernels.run_on(release.version, capability, host.user.branch if host.user else _ANY_BRANCH)
         if host.user is not None or runs.outcome is Outcome.FAILS:
             yield runs
-        target = kernels.targets_gpu(release.version, capability, software.nvcc)
-        if target is not None:
+        if target := kernels.targets_gpu(release.version, capability, software.nvcc):
             yield target
     elif not software.from_pypi:
         return
     elif release.lowest_gpu and capability < ComputeCapability.parse(release.lowest_gpu):
-        text = _DOCUMENTED_TEXT.format(release.version, release.lowest_gpu, capability)
+        text = (
+            f"the package of tensorflow {release.version} is for compute capability {release.lowest_gpu} and"
+            f" newer, not for {capability}"
+        )
         yield release.fact.fails(text, "no_kernels_for_gpu")
     else:
-        text = _KERNELS_TEXT.format(release.version, releases()[0].version)
+        text = (
+            f"it is not known which compute capabilities the wheel of tensorflow {release.version} has"
+            " kernels for, because it was not inspected; the nearest inspected release is"
+            f" {releases.releases()[0].version}"
+        )
         yield release.fact.unknown(text, "no_kernels_for_gpu")
+
+
+# Read a GPU and a driver as people write them, and say what is wrong with other text.
+
+#: The longest text that is read. The names that drivers report are much shorter.
+_LONGEST = 200
+_CAPABILITY = re.compile(
+    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_\d{2,3})", re.IGNORECASE
+)
+#: How nvidia-smi prints both: `Driver Version: 535.183.01   CUDA Version: 12.2`.
+_DRIVER = re.compile(r"driver(?: version)?\s*[:=]?\s*[rv]?(\d{3}[\d.]*)", re.IGNORECASE)
+_CUDA = re.compile(r"cuda(?: version)?\s*[:=]?\s*v?(\d{1,2}\.\d+)", re.IGNORECASE)
+#: Numbers below this are versions of CUDA. Drivers for CUDA have greater ones.
+_FIRST_DRIVER = 100
+
+
+def parse_gpu(text: str) -> Host:
+    """Parse a name or a compute capability, as a host of which nothing else is known.
+
+    Raises UnknownGpu, and InputError for another vendor's GPU.
+    """
+    text = _short(text, "GPU")
+    if found := _CAPABILITY.fullmatch(text):
+        return Host(capability=str(ComputeCapability.parse(found[1])))
+    try:
+        known = gpu(text)
+    except UnknownGpu:
+        vendor = other_vendor(text)
+        if vendor is None:
+            raise
+        raise InputError(not_nvidia_text(text, vendor), hint=f"use {vendor['build']}") from None
+    machine = JETSON if known.kind == EMBEDDED else None
+    return Host(gpu=known.name, capability=str(known.compute_capability), machine=machine)
+
+
+def parse_driver(text: str) -> Host:
+    """Parse a release (`535.183.01`), a branch (`R535`), the CUDA version of `nvidia-smi` (`12.2`), or the
+    line of `nvidia-smi` that has both, as a host of which nothing else is known. Raises InputError for other
+    text, and UnknownDriver for a branch whose number is much too great.
+    """
+    text = _short(text, "driver")
+    if (found := _DRIVER.search(text)) or (found := _CUDA.search(text)):
+        text = found[1]
+    cuda = CudaVersion.or_none(text)
+    if cuda is not None and cuda.major < _FIRST_DRIVER:
+        if releases.driver_with(cuda) is None:
+            newest = hardware.branches()[-1]
+            raise InputError(
+                f"no known driver branch shows CUDA {cuda} in nvidia-smi; the newest that is known is"
+                f" R{newest.number} with CUDA {newest.cuda}",
+                hint="give the driver's release instead, which nvidia-smi shows too",
+            )
+        return Host(driver_cuda=str(cuda))
+    release = DriverRelease.or_none(text)
+    if release is None or release.branch < _FIRST_DRIVER:
+        raise InputError(
+            f'"{text}" is neither a driver nor a CUDA version',
+            hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",
+        )
+    return Host(driver=str(hardware.parse_release(text)))
+
+
+def _short(text: str, what: str) -> str:
+    text = text.strip()
+    if len(text) > _LONGEST:
+        raise InputError(
+            f"the text for the {what} is longer than {_LONGEST} characters", hint="give its name"
+        )
+    return text

@@ -7,8 +7,7 @@ which the driver does when it loads the code. `releases.Target` says which GPUs 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..model.prediction import XLA, Reason, Rule
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, InvalidVersion, Version, release_range
@@ -194,43 +193,15 @@ def _text(version: Isa) -> str:
 
 # Rules about cuDNN: the CUDA versions and GPUs that a release supports, and what TensorFlow requires.
 
-
 #: The first cuDNN whose PTX NVIDIA supports on newer GPUs (support matrix of 9.0).
 _PTX_SUPPORTED = Version("9.0")
 
 
-@dataclass(frozen=True)
-class Support:
-    """The CUDA versions and GPUs that the cuDNN releases of one range support.
-
-    drivers: CUDA major version -> oldest driver, for every CUDA that has a build. capabilities: those in the
-    support matrix, or with machine code. minimum: the oldest capability with kernels. ptx: the capability of
-    the PTX that newer GPUs compile, or None.
-    """
-
-    first: Version
-    drivers: Mapping[int, DriverRelease] = field(hash=False)
-    capabilities: frozenset[ComputeCapability]
-    minimum: ComputeCapability
-    ptx: ComputeCapability | None
-    fact: Fact
-
-
 @functools.cache
-def support(version: str) -> Support | None:
-    """Return the support of a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
-    asked = Version(version)
-    for row in facts.rows("cudnn", "cudnn"):
-        if Version(row["from"]) <= asked < Version(row["below"]):
-            return Support(
-                first=Version(row["from"]),
-                drivers={int(major): DriverRelease.parse(text) for major, text in row["drivers"].items()},
-                capabilities=frozenset(map(ComputeCapability.parse, row["compute_capabilities"])),
-                minimum=ComputeCapability.parse(row["minimum"]),
-                ptx=ComputeCapability.parse(row["ptx"]) if "ptx" in row else None,
-                fact=facts.fact(row),
-            )
-    return None
+def support(version: str) -> facts.Row | None:
+    """Return the row about a cuDNN release (`9.3.0.75`, `9.3`), or None if no table covers it."""
+    asked, rows = Version(version), facts.rows("cudnn", "cudnn")
+    return next((row for row in rows if Version(row["from"]) <= asked < Version(row["below"])), None)
 
 
 def _not_covered(version: str) -> Reason:
@@ -241,35 +212,35 @@ def _not_covered(version: str) -> Reason:
 @functools.lru_cache(maxsize=8192)
 def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
     """Decide if a cuDNN release has kernels for a GPU."""
-    known = support(version)
-    if known is None:
+    row = support(version)
+    if row is None:
         return _not_covered(version)
-    if capability < known.minimum:
-        return known.fact.fails(
-            f"cuDNN {version} has kernels for compute capability {known.minimum} and newer,"
-            f" not for {capability}",
-            "cudnn_without_gpu",
-        )
-    if capability in known.capabilities:
-        return known.fact.works(f"cuDNN {version} supports compute capability {capability}")
-    older = [one for one in known.capabilities if one.major == capability.major and one < capability]
+    known, minimum = facts.fact(row), ComputeCapability.parse(row["minimum"])
+    if capability < minimum:
+        text = f"cuDNN {version} has kernels for compute capability {minimum} and newer, not for {capability}"
+        return known.fails(text, "cudnn_without_gpu")
+    # Those in the support matrix, or with machine code.
+    capabilities = [ComputeCapability.parse(text) for text in row["compute_capabilities"]]
+    if capability in capabilities:
+        return known.works(f"cuDNN {version} supports compute capability {capability}")
+    older = [one for one in capabilities if one.major == capability.major and one < capability]
     if older:
-        return known.fact.derived().works(
+        return known.derived().works(
             f"cuDNN {version} has machine code for compute capability {max(older)}, which {capability} runs"
             " by binary compatibility"
         )
-    if known.ptx is not None and capability > max(known.capabilities):
+    if "ptx" in row and capability > max(capabilities):
         text = (
             f"cuDNN {version} has no machine code for compute capability {capability}: the driver compiles"
-            f" its PTX for {known.ptx}, which does not have every engine"
+            f" its PTX for {row['ptx']}, which does not have every engine"
         )
-        if known.first < _PTX_SUPPORTED:
-            return known.fact.unknown(
+        if Version(row["from"]) < _PTX_SUPPORTED:
+            return known.unknown(
                 f"{text}, and it is not known which ones TensorFlow needs; NVIDIA supports it from"
                 f" {_PTX_SUPPORTED} on"
             )
-        return known.fact.derived().works(text)
-    return known.fact.unknown(
+        return known.derived().works(text)
+    return known.unknown(
         f"it is not known whether cuDNN {version} has kernels for compute capability {capability}"
     )
 
@@ -277,20 +248,16 @@ def fits_gpu(version: str, capability: ComputeCapability) -> Reason:
 @functools.lru_cache(maxsize=8192)
 def fits_cuda(version: str, cuda: CudaVersion, driver: DriverRelease | None) -> Reason:
     """Decide if a cuDNN has a build for a CUDA and a driver, which is None if cuda-compat replaces it."""
-    known = support(version)
-    if known is None:
+    row = support(version)
+    if row is None:
         return _not_covered(version)
-    floor = known.drivers.get(cuda.major)
+    known, floor = facts.fact(row), DriverRelease.or_none(row["drivers"].get(str(cuda.major)))
     if floor is None:
-        return known.fact.fails(
-            f"cuDNN {version} has no build for CUDA {cuda.major}", "cudnn_without_cuda_build"
-        )
+        return known.fails(f"cuDNN {version} has no build for CUDA {cuda.major}", "cudnn_without_cuda_build")
     if driver is not None and driver < floor:
-        return known.fact.fails(
-            f"cuDNN {version} for CUDA {cuda.major} needs driver {floor} or newer; this is {driver}",
-            "driver_too_old",
-        )
-    return known.fact.works(f"cuDNN {version} has a build for CUDA {cuda.major}, for driver {floor} or newer")
+        text = f"cuDNN {version} for CUDA {cuda.major} needs driver {floor} or newer; this is {driver}"
+        return known.fails(text, "driver_too_old")
+    return known.works(f"cuDNN {version} has a build for CUDA {cuda.major}, for driver {floor} or newer")
 
 
 @functools.lru_cache(maxsize=1024)

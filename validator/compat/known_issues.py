@@ -181,7 +181,6 @@ def combination(row: facts.Row) -> Combination:
 
 # Rules about packages next to TensorFlow: another TensorFlow, and frameworks that bring their own cuDNN.
 
-
 #: Packages that contain TensorFlow without CUDA, and those that contain it with CUDA.
 _ON_CPU = ("tensorflow-cpu", "tf-nightly-cpu", "intel-tensorflow")
 _WITH_CUDA = ("tensorflow", "tensorflow-gpu", "tf-nightly")
@@ -317,26 +316,18 @@ def mixed_frameworks(
         version = packages.get(row["package"])
         if version is None or not _is_about(row, version):
             continue
-        required = row["cudnn"].lstrip("=>")
-        newest = row["cudnn"].startswith(">=")
         if cudnn_wheel is not None and not release_range(row["cudnn"]).contains(cudnn_wheel):
             continue
-        fits = kernels.fits_build(cudnn_wheel or required, built_with)
-        # A lower bound is met by every newer release of the same major version.
-        if (
-            fits is None
-            or fits.outcome is not Outcome.FAILS
-            or (newest and fits.rule == "cudnn_older_than_built")
-        ):
+        fits = kernels.fits_build(cudnn_wheel or row["cudnn"].lstrip("=>"), built_with)
+        if fits is None or fits.outcome is not Outcome.FAILS:
             continue
-        found.append(
-            facts.fact(row).fails(
-                f"{_named(row, version)} requires cuDNN {row['cudnn']}, which tensorflow"
-                f" {release.version}, compiled with cuDNN {built_with}, does not accept;"
-                " use an environment for each",
-                "mixed_frameworks",
+        # A lower bound is met by every newer release of the same major version.
+        if not (row["cudnn"].startswith(">=") and fits.rule == "cudnn_older_than_built"):
+            text = (
+                f"{_named(row, version)} requires cuDNN {row['cudnn']}, which tensorflow {release.version},"
+                f" compiled with cuDNN {built_with}, does not accept; use an environment for each"
             )
-        )
+            found.append(facts.fact(row).fails(text, "mixed_frameworks"))
     return found
 
 

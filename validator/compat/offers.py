@@ -6,7 +6,6 @@ installation with `_installation`, and `judge` caches what it says.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import re
@@ -28,15 +27,14 @@ from ..model.prediction import (
     Reason,
     Software,
 )
-from ..model.spec import AS_BUILT, LATEST, POLICIES, ImageSpec, Variant
+from ..model.spec import AS_BUILT, LATEST, ImageSpec, Variant
 from ..versions import DriverRelease, Version, leading_numbers, minor_in
 from . import facts, hardware, policies
 from .facts import PolicyError, UnknownNameError
-from .judge import judge
+from .judge import judge, judge_host
 from .known_issues import trait_holds
-from .machine import judge_host
 from .predict import software_of
-from .releases import Release, is_candidate, newest, older_releases, release_of_any_age, releases
+from .releases import Release, every_stable_release, is_candidate, newest, release_of_any_age, releases
 from .releases import release as find_release
 
 _BEST_FIRST = (Outcome.WORKS, Outcome.UNKNOWN, Outcome.FAILS)
@@ -170,10 +168,8 @@ def newest_that_works(host: Host, python: str | None, other_than: str | None = N
     by_release = [(release, path) for release in stable for path in (False, True)]
     for order, eager_only in ((by_path, False), (by_release, True)):
         for wanted in pythons:
-            for release, library_path in order:
-                chosen = _works(host, release, wanted, library_path, eager_only)
-                if chosen is not None:
-                    return chosen
+            if chosen := _first_that_works(host, order, wanted, eager_only):
+                return chosen
     return None
 
 
@@ -181,11 +177,8 @@ def candidate_that_works(host: Host, python: str | None) -> Installation | None:
     """Return the newest release candidate if it works; None if a stable release is newer."""
     for release in reversed(releases()):
         if is_candidate(release.version):
-            for library_path in (False, True):
-                chosen = _works(host, release, minor_in(python), library_path)
-                if chosen is not None and chosen.prediction.outcome is Outcome.WORKS:
-                    return chosen
-            return None
+            chosen = _first_that_works(host, ((release, False), (release, True)), minor_in(python))
+            return chosen if chosen and chosen.prediction.outcome is Outcome.WORKS else None
     return None
 
 
@@ -193,11 +186,10 @@ def same_or_newest(host: Host, software: Software) -> Installation | None:
     """Return the release in use if it works, else the newest of its series, else of all, else None."""
     own = release_of_any_age(software.tensorflow or "")
     if own in releases() and not own.prerelease:
-        series = [one for one in reversed(releases()) if one.minor == own.minor and one != own]
-        for release, library_path in itertools.product((own, *series), (False, True)):
-            chosen = _works(host, release, minor_in(software.python), library_path)
-            if chosen is not None and not chosen.release.prerelease:
-                return chosen
+        series = [one for one in reversed(releases()) if one.minor == own.minor and not one.prerelease]
+        candidates = itertools.product(dict.fromkeys((own, *series)), (False, True))
+        if chosen := _first_that_works(host, candidates, minor_in(software.python)):
+            return chosen
     return newest_that_works(host, software.python)
 
 
@@ -211,20 +203,24 @@ def why_not(host: Host, python: str | None, tensorflow: str | None = None) -> st
     return next((reason.text for reason in reasons if reason.outcome is Outcome.FAILS), "")
 
 
-def _works(
-    host: Host, release: Release, python: str | None, library_path: bool, eager_only: bool = False
+def _first_that_works(
+    host: Host, candidates: Iterable[tuple[Release, bool]], python: str | None, eager_only: bool = False
 ) -> Installation | None:
-    """Return a release's installation if nothing speaks against it. python: None for the newest."""
-    for wanted in (python,) if python else release.pythons[::-1]:
-        prediction, below = _installation(host, release, wanted, library_path=library_path)
-        decides = prediction.eager if eager_only else prediction.outcome
-        doubts = any(
-            reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
-            for reason in prediction.reasons
-        )
-        if decides is Outcome.WORKS or (decides is Outcome.UNKNOWN and prediction.missing and not doubts):
-            alone, _ = _installation(host, release, wanted, library_path=False)
-            return Installation(release, wanted, library_path, prediction, alone, eager_only, below)
+    """Return the first installation that nothing speaks against. python: None for the newest.
+
+    candidates: releases, each with whether the loader is told about NVIDIA's wheels.
+    """
+    for release, library_path in candidates:
+        for wanted in (python,) if python else release.pythons[::-1]:
+            prediction, below = _installation(host, release, wanted, library_path=library_path)
+            decides = prediction.eager if eager_only else prediction.outcome
+            doubts = any(
+                reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
+                for reason in prediction.reasons
+            )
+            if decides is Outcome.WORKS or (decides is Outcome.UNKNOWN and prediction.missing and not doubts):
+                alone, _ = _installation(host, release, wanted, library_path=False)
+                return Installation(release, wanted, library_path, prediction, alone, eager_only, below)
     return None
 
 
@@ -347,9 +343,7 @@ def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> I
 
     images: by identifier, those to consider besides the usual ones, such as those that can be pulled.
     """
-    stable = [release for release in releases() if not release.prerelease]
-    for release in reversed((*older_releases(), *stable)):
-        yield offer(host, python, release, images)
+    return (offer(host, python, release, images) for release in every_stable_release())
 
 
 def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
@@ -383,12 +377,8 @@ def _images(
     pythons = [python] if python in pythons else pythons
     if not pythons or not release.wheels:
         return
-    usual = []
-    for policy in POLICIES:
-        # A release without the extra has no `latest`.
-        with contextlib.suppress(PolicyError):
-            chosen = policies.choose(release, policy, policy)
-            usual.append(ImageSpec(release.version, pythons[0], Variant.GPU, *chosen))
+    chosen = policies.by_policy(release).values()
+    usual = [ImageSpec(release.version, pythons[0], Variant.GPU, *pair) for pair in chosen]
     others = {
         identifier: spec
         for identifier, spec in images.items()
@@ -427,7 +417,8 @@ def other_driver(host: Host, python: str | None) -> OtherDriver | None:
     own, capability = machine.driver, machine.capability
     if own is None:
         return None
-    last = hardware.last_branch(capability) if capability else None
+    row = hardware.last_branch(capability) if capability else None
+    last = row["branch"] if row else None
     is_older = last is not None and own.branch > last
     drivers_for_gpu = [driver for driver in _candidates() if last is None or driver.branch <= last]
     wanted = drivers_for_gpu[-1:] if is_older else [driver for driver in drivers_for_gpu if own < driver]
@@ -461,10 +452,9 @@ def _candidates() -> tuple[DriverRelease, ...]:
     return tuple(sorted(oldest.union(DriverRelease(one.number) for one in hardware.branches())))
 
 
-# Fill the release to install into the commands of a remedy: one that is predicted to work for the reader.
-#
-# The data of remedies names no release, but has the placeholders below. What else the release needs (another
-# Python, a library path, NumPy 1) is added here, so that every remedy says it.
+# Fill the release to install into the commands of a remedy: one that is predicted to work for the reader. The
+# data of remedies has the placeholders below. What else the release needs (another Python, a library path,
+# NumPy 1) is added here, so that every remedy says it.
 
 #: The directories of NVIDIA's wheels, in Python.
 NVIDIA_DIRECTORIES = 'glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib")'
@@ -600,7 +590,8 @@ def _conditions(chosen: Installation, host: Host, any_python: bool) -> tuple[str
     release, needs = chosen.release, []
 
     def works(machine: Host) -> bool:
-        found = _works(machine, release, chosen.python, chosen.library_path, chosen.eager_only)
+        same = ((release, chosen.library_path),)
+        found = _first_that_works(machine, same, chosen.python, chosen.eager_only)
         return found is not None and found.besides == chosen.besides
 
     if not host.names_driver and host.system != MACOS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import re
@@ -10,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..conditions import fact_kind
 from ..model.prediction import LINUX, MODES, PYPI, X86_64, Host, Outcome, Reason, Software
-from ..model.spec import AS_BUILT, LATEST, RECOMMENDED, Choice, ImageSpec, Variant
+from ..model.spec import AS_BUILT, LATEST, POLICIES, RECOMMENDED, Choice, ImageSpec, Variant
 from ..versions import Version, is_release_of, major_minor, release_range
 from . import facts, hardware, known_issues
 from . import kernels as cudnn_rules
@@ -47,11 +48,22 @@ def choose(
             chosen.append(_pin(release, axis, policy, within_metadata))
     cuda, cudnn = chosen
     if cuda is None and cudnn is None:
-        row = _recommended(release)
+        row = facts.recommended(release.version) or recommendation(release)
         return _named(release, CUDA, row[CUDA]), _named(release, CUDNN, row[CUDNN])
     if cuda is None or cudnn is None:
         return newest_without_fault(release, cuda, cudnn)
     return cuda, cudnn
+
+
+@functools.cache
+def by_policy(release: Release) -> dict[str, tuple[Choice, Choice]]:
+    """Return the CUDA and the cuDNN of each policy that a release can be built with."""
+    found = {}
+    for policy in POLICIES:
+        # A release without the extra has no `latest`.
+        with contextlib.suppress(PolicyError):
+            found[policy] = choose(release, policy, policy)
+    return found
 
 
 #: Every image has it, so that an image can be derived from it with `RUN pip install`.
@@ -166,10 +178,14 @@ def _pin(release: Release, axis: str, policy: str, within_metadata: bool) -> Cho
         raise PolicyError(axis, f'"{policy}" is not known{nearest_clause(nearest)}', nearest)
     if within_metadata and not any(is_release_of(version, policy) for version in allowed):
         nearest = nearest_versions(policy, _minors(allowed), count=1)
+        wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
+        pins = release.wheels.get(wheel, "no NVIDIA wheels")
+        # By major and minor: `>=12.5,<13`.
+        bounds = re.sub(r"(\d+)\.(\d+)[\w.]*", lambda m: m[1] if m[2] == "0" else f"{m[1]}.{m[2]}", pins)
         raise PolicyError(
             axis,
             f'"{policy}" is not allowed by the metadata of tensorflow {release.version}'
-            f" ({_bounds(release, axis)}){nearest_clause(nearest)}",
+            f" ({bounds}){nearest_clause(nearest)}",
             nearest,
         )
     return Choice(policy, major_minor(policy))
@@ -197,15 +213,6 @@ def _allowed(release: Release, axis: str) -> tuple[str, ...]:
             if name in release.wheels
         )
     )
-
-
-def _bounds(release: Release, axis: str) -> str:
-    """Return the bounds of the metadata by major and minor: `>=12.5,<13`."""
-    wheel = _cudnn_wheel(release) if axis == CUDNN else f"nvidia-cuda-runtime-{release.suffix}"
-    specifier = release.wheels.get(wheel)
-    if specifier is None:
-        return "no NVIDIA wheels"
-    return re.sub(r"(\d+)\.(\d+)[\w.]*", lambda m: m[1] if m[2] == "0" else f"{m[1]}.{m[2]}", specifier)
 
 
 def _is_pinned(release: Release, choice: Choice) -> bool:
@@ -245,16 +252,7 @@ def is_recommended(spec: ImageSpec) -> bool:
 
 def why_recommended(release: Release) -> str:
     """Return why `recommended` takes its versions, naming a fault of the others, without a full stop."""
-    why: str = _recommended(release)["why"]
-    return why
-
-
-def _recommended(release: Release) -> facts.Row:
-    try:
-        return facts.recommended(release.version)
-    except KeyError:
-        # A wheel that no table lists.
-        return recommendation(release)
+    return str((facts.recommended(release.version) or recommendation(release))["why"])
 
 
 @functools.cache
@@ -298,21 +296,9 @@ def newest_without_fault(
     if not _has_choice(release):
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
     pairs = candidates(release, cuda, cudnn)
-    best = pairs[0]
-    models = list(_targets(cudnn_version(release, best[1])))
-    # Try first the GPUs on which the newest versions have faults: most other versions have as many faults
-    # there.
-    models.sort(key=lambda model: -_count(release, best, model))
-    fewest = sum(_count(release, best, model) for model in models)
-    for pair in pairs[1:]:
-        found = 0
-        for model in models:
-            found += _count(release, pair, model)
-            if found >= fewest:
-                break
-        else:
-            best, fewest = pair, found
-    return best
+    models = _targets(cudnn_version(release, pairs[0][1]))
+    # The first of several with as few faults is the newest.
+    return min(pairs, key=lambda pair: sum(_count(release, pair, model) for model in models))
 
 
 def _count(release: Release, pair: tuple[Choice, Choice], model: str) -> int:

@@ -22,11 +22,10 @@ from ..model.prediction import (
     Reason,
     Software,
 )
-from ..model.spec import NO_GPU, Cell, Choice, HostClass, ImageSpec, Variant, host_identifier
+from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
 from . import facts, hardware, judge, known_issues, policies
-from .judge import judge_software
-from .machine import judge_host
+from .judge import judge_host, judge_software
 from .releases import newest, release_of_any_age
 from .releases import release as find_release
 
@@ -51,9 +50,9 @@ def predict(cell: Cell, wheels: Mapping[str, str] | None = None) -> Prediction:
 
 def software_of(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> Software:
     """Return the software of an image. wheels: as for `predict`. Raises UnknownRelease."""
-    return _software_of(
-        image.tensorflow, image.python, image.cuda, image.cudnn, image.variant, _used_wheels(wheels)
-    )
+    # Images with different bases and additions have the same software.
+    plain = ImageSpec(image.tensorflow, image.python, image.variant, image.cuda, image.cudnn)
+    return _software_of(plain, _used_wheels(wheels))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -75,25 +74,24 @@ def of_image(image: ImageSpec, wheels: Mapping[str, str] | None = None) -> tuple
     return judge.of_software(software_of(image, wheels), ANY_HOST)
 
 
-# Images with different bases and host classes have the same software.
 @functools.lru_cache(maxsize=8192)
-def _software_of(
-    tensorflow: str,
-    python: str,
-    cuda: Choice | None,
-    cudnn: Choice | None,
-    variant: Variant,
-    locked: tuple[tuple[str, str], ...],
-) -> Software:
-    release = find_release(tensorflow)
-    image = Software(tensorflow, python, wheel=PYPI, variant=variant.value, extra=False, library_path=True)
+def _software_of(image: ImageSpec, locked: tuple[tuple[str, str], ...]) -> Software:
+    release, cuda, cudnn = find_release(image.tensorflow), image.cuda, image.cudnn
+    software = Software(
+        image.tensorflow,
+        image.python,
+        wheel=PYPI,
+        variant=image.variant.value,
+        extra=False,
+        library_path=True,
+    )
     if cuda is None or cudnn is None:
-        return image
+        return software
     installed = dict(locked)
     for name, version in policies.loaded_packages(release, cudnn, cuda).items():
         installed.setdefault(name, version)
     return replace(
-        image,
+        software,
         cuda=str(CudaVersion.parse(installed.get("nvidia-cuda-runtime") or cuda.version)),
         cudnn=installed["nvidia-cudnn"],
         extra=cuda.floats or cudnn.floats,
@@ -199,10 +197,7 @@ def image_with(cuda: str, cudnn: str) -> str:
 
 
 # Find the machines that an image supports: for each GPU the driver branches that run it, or why none does.
-#
-# This summarises predictions: every cell of the image with a known GPU and a known driver branch is
-# predicted. GPUs of one compute capability are one row, except models about which a fact says something
-# else by name.
+# GPUs of one compute capability are one row, except models about which a fact says something else by name.
 
 
 @dataclass(frozen=True)
@@ -320,16 +315,15 @@ def _gpu_support(
         predictions[branch.number] = predict(Cell(image, host))
     works = _working(predictions, mode)
     eager = () if mode == XLA else _working(predictions, EAGER)
-    if works:
-        return GpuSupport(label, str(capability), models, works, eager, None)
-    assert image.cuda is not None
-    impossible = hardware.no_branch_for(capability, CudaVersion.parse(image.cuda.version))
-    if impossible is not None:
-        return GpuSupport(label, str(capability), models, (), eager, impossible)
-    # The branch with the fewest failing reasons explains most, because its driver is not too old.
-    about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
-    fewest = min(about, key=lambda reasons: sum(reason.outcome is Outcome.FAILS for reason in reasons))
-    return GpuSupport(label, str(capability), models, (), eager, fewest[0])
+    reason = None
+    if not works:
+        assert image.cuda is not None
+        # The branch with the fewest failing reasons explains most, because its driver is not too old.
+        about = [tuple(_about(mode, found.reasons)) for found in reversed(predictions.values())]
+        fewest = min(about, key=lambda reasons: sum(one.outcome is Outcome.FAILS for one in reasons))
+        toolkit = CudaVersion.parse(image.cuda.version)
+        reason = hardware.no_branch_for(capability, toolkit) or fewest[0]
+    return GpuSupport(label, str(capability), models, works, eager, reason)
 
 
 def _working(predictions: Mapping[int, Prediction], mode: str | None) -> tuple[int, ...]:

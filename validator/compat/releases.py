@@ -88,11 +88,8 @@ def _family(capability: ComputeCapability) -> frozenset[ComputeCapability]:
     return frozenset((capability,))
 
 
-# Facts read from TensorFlow's own wheels (`data/builds.yaml`). They take precedence over published tables.
-#
-# Not every patch release was inspected. For the others, the nearest one of the same minor version is used,
-# and the fact is derived, not measured.
-
+# Facts read from TensorFlow's own wheels (`data/builds.yaml`), which take precedence over published tables. A
+# patch release that was not inspected has those of the nearest one, as a derived fact.
 
 #: PTX ISA version: (8, 5).
 Isa = tuple[int, int]
@@ -330,7 +327,6 @@ def newest_patch(minor: str) -> Release:
 # Wheels that no table lists: a build of one's own, a nightly, a community's build. Each is inspected like a
 # release, and known until the process ends by a name with its hash (`2.21.0+b3f1c2d4`).
 
-
 _OWN: dict[str, tuple[Release, Build]] = {}
 
 
@@ -393,9 +389,8 @@ def add_wheel(row: facts.Row, name: str, pythons: tuple[str, ...], origin: Wheel
     return found
 
 
-# TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need.
-#
-# People still ask about them, and paste their logs.
+# TensorFlow releases that are too old for images, and the drivers that their CUDA toolkits need: people still
+# ask about them.
 
 
 @functools.lru_cache(maxsize=1024)
@@ -474,7 +469,7 @@ def newest_with(
     """
     wanted = leading_numbers(cuda or cudnn)[:2]
     parts = _named_parts(cuda)
-    for one in _stable(python):
+    for one in every_stable_release(python):
         built = leading_numbers(one.cuda if cuda else one.cudnn)
         names_it = not cuda or leading_numbers(one.version) < (2, 12)
         names_it = names_it and (not windows or has_cuda_on_windows(one.version))
@@ -497,7 +492,7 @@ def _named_parts(cuda: str) -> int:
 def newest_for_cudnn(loaded: str, python: str | None = None) -> Release | None:
     """Return the newest stable release that accepts a cuDNN, of the same major version and not older."""
     there = leading_numbers(loaded)[:2]
-    built = ((one, leading_numbers(one.cudnn)[:2]) for one in _stable(python))
+    built = ((one, leading_numbers(one.cudnn)[:2]) for one in every_stable_release(python))
     return next((one for one, cudnn in built if cudnn[:1] == there[:1] and cudnn <= there), None)
 
 
@@ -516,7 +511,9 @@ def libraries_by_release(
     releases, if any. cuda: only those that open its libraries. driver: name the oldest driver in
     place of cuDNN.
     """
-    usable = [one for one in _stable(python) if not windows or leading_numbers(one.version) < (2, 11)]
+    usable = [
+        one for one in every_stable_release(python) if not windows or leading_numbers(one.version) < (2, 11)
+    ]
     usable = [one for one in usable if one in among] or usable
     if cuda:
         parts = _named_parts(cuda)
@@ -540,8 +537,8 @@ def libraries_by_release(
     return "; ".join(found)
 
 
-def _stable(python: str | None) -> Iterator[Release]:
-    """Yield the stable releases of any age that have a wheel for a Python, newest first."""
+def every_stable_release(python: str | None = None) -> Iterator[Release]:
+    """Yield the stable releases of any age, newest first; with a Python, those that have a wheel for it."""
     known = (*older_releases(), *(one for one in releases() if not one.prerelease))
     return (one for one in reversed(known) if python is None or major_minor(python) in one.pythons)
 
@@ -568,7 +565,7 @@ def newest_of_year(year: str) -> str:
 def newest_for_driver(driver: str, windows: bool) -> Release | None:
     """Return the newest release whose CUDA a driver runs; None if its version can't be read."""
     own = DriverRelease.or_none(driver)
-    for one in _stable(None) if own else ():
+    for one in every_stable_release() if own else ():
         floor = oldest_driver(CudaVersion.parse(one.cuda), windows)
         if own and floor and floor.driver <= own:
             return one

@@ -11,8 +11,7 @@ from ..certify.trust import Terms
 from ..errors import InputError, MissingError
 from ..model.prediction import Outcome
 from ..model.spec import LABEL_SPEC, image_reference
-from ..registry.client import Registry
-from ..registry.layout import named_in_layout
+from ..registry.client import Registry, named_in_layout
 from ..registry.names import Repository, Wanted, is_digest, is_tag, tag_named
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..compat import hardware, kernels, releases
+from ..compat.judge import why_hidden
 from ..compat.known_issues import trait_holds
-from ..compat.machine import why_hidden
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number

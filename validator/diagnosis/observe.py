@@ -188,7 +188,7 @@ class _Reader:
 
     def _add(self, observation: Observation, number: int) -> None:
         by_person = observation.certainty is Certainty.STATED or observation.kind == "package"
-        if by_person and observation.kind != SAID and self._pasted.has_title and number == 1:
+        if by_person and observation.kind not in WORDS and self._pasted.has_title and number == 1:
             self._titled.append(observation)
             return
         self._found.add(observation)

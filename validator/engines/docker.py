@@ -24,10 +24,9 @@ from docker.models.images import Image
 from ..assemble import bootstrap
 from ..assemble.base import Base, ImageName
 from ..assemble.bytecode import ENVIRONMENT
-from ..assemble.destinations import Destination
-from ..assemble.image import Assembler
+from ..assemble.image import Assembler, Destination
 from ..errors import BuildError, InputError, MissingError, ValidatorError
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.spec import (
     LABEL_BASE,
     LABEL_LOCK,
@@ -260,7 +259,7 @@ class DockerEngine:
         return f"{self._endpoint.product} {self._endpoint.version}, {gpus}"
 
     def provides(self, python: str) -> str | None:
-        return self._images.provides(python)
+        return self._images.bases.provides(python)
 
     def host_facts(self) -> dict[str, Any]:
         info = self._endpoint.info
@@ -289,7 +288,7 @@ class DockerEngine:
     def existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
         found = self._existing(spec, lock)
         if found is not None:
-            self._images.warn_if_moved(spec, found.base or "")
+            self._images.bases.warn_if_moved(spec, found.base or "")
         return found
 
     def _existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
@@ -304,7 +303,7 @@ class DockerEngine:
             labels.get(LABEL_SPEC) == spec.identifier
             and labels.get(LABEL_LOCK) == lock.digest
             and labels.get(LABEL_RECIPE) == self._images.recipe(spec)
-            and self._images.is_current_base(spec, labels.get(LABEL_BASE, ""))
+            and self._images.bases.is_current(spec, labels.get(LABEL_BASE, ""))
         )
         if not is_current:
             return None

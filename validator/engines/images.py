@@ -27,12 +27,12 @@ from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ..assemble.base import read_config
-from ..assemble.destinations import Destination, differs, docker_annotations, docker_manifest
+from ..assemble.image import Destination, differs, docker_annotations, docker_manifest
 from ..assemble.layers import Encoded, Write
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.record import Layer
 from ..model.spec import LABEL_LOCK, LABEL_SPEC, PROJECT
-from ..registry.layout import blob_path, in_layout
+from ..registry.client import blob_path, in_layout
 from ..registry.names import Repository
 from ..registry.session import explain, fault_of
 from ..system import http, processes, runs
@@ -306,7 +306,7 @@ def load_from_layout(
 
 
 class _Loading:
-    """One archive on its way to the engine. A destination: see `validator.assemble.destinations`.
+    """One archive on its way to the engine, a `Destination`.
 
     there: the diff_ids of layers that need not be sent.
     """

@@ -25,8 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.codec import convert
-from ..model.measurement import Outside, Unread
-from ..model.record import Layer, is_own
+from ..model.record import Layer, Outside, Unread, is_own
 from ..model.report import CheckDescription
 from ..model.spec import CheckFile, ImageSpec, Lock
 from ..resources import manual

@@ -28,8 +28,8 @@ import msgspec
 from ..errors import InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.measurement import GpuIdentity, Outside, Unread
 from ..model.prediction import AARCH64, JETSON, LINUX, MACOS, OPEN, PROPRIETARY, WINDOWS, WSL2, X86_64, Host
+from ..model.record import GpuIdentity, Outside, Unread
 from ..system import processes
 from ..system.files import text_or_nothing
 from ..system.runs import environment_of_children, temporary_directory

@@ -18,13 +18,11 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from ..assemble.destinations import OciLayout
-from ..assemble.image import Assembler
+from ..assemble.image import Assembler, OciLayout
 from ..errors import InputError, MissingError
 from ..locks.lock_files import render
 from ..locks.resolve import explain
-from ..model.measurement import Outside, Unread
-from ..model.record import Layer
+from ..model.record import Layer, Outside, Unread
 from ..model.spec import ImageSpec, Lock
 from ..registry.names import image_tag
 from ..system import processes
@@ -56,7 +54,7 @@ class LayoutEngine:
         return "none: images are made but not run"
 
     def provides(self, python: str) -> str | None:
-        return self._maker.provides(python)
+        return self._maker.bases.provides(python)
 
     def host_facts(self) -> dict[str, Any]:
         return local_host_facts()

@@ -24,7 +24,7 @@ import yaml
 
 from ..engines.protocol import START, ProbeRequest
 from ..errors import InputError
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.spec import NO_GPU
 from ..versions import major, whole_number
 from .kubernetes_client import Api, Invalid, NotFound, QuotaExceeded

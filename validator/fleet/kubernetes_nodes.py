@@ -15,7 +15,7 @@ from typing import Any
 
 from ..compat.hardware import model_of
 from ..model.codec import parse_timestamp
-from ..model.measurement import Outside, Unread, labelled
+from ..model.record import Outside, Unread, labelled
 from ..model.spec import NO_GPU
 from ..versions import ComputeCapability, is_release_of, leading_numbers, major, whole_number
 from .protocol import Capacity, Fault, Phase, State

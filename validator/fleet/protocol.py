@@ -36,7 +36,7 @@ from ..engines.this_machine import Reading, reading_of
 from ..errors import InputError, MissingError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError
-from ..model.measurement import Outside, Unread
+from ..model.record import Outside, Unread
 from ..model.spec import cell_identifier
 from .inside import LARGEST
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import judge, kernels, known_issues, releases
 from ..compat.facts import UnknownRelease
-from ..compat.machine import reason_hidden
+from ..compat.judge import reason_hidden
 from ..compat.offers import has_extra, newest_that_works, requirement
 from ..compat.policies import cudnn_releases
 from ..compat.predict import ANY_HOST, image_with

@@ -15,13 +15,12 @@ from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import read_marker
 from ..compat.releases import every_python
 from ..errors import InputError
 from ..matrix.document import MatrixError, keys_of, parse_document
 from ..model.prediction import Place
 from ..system import files
-from ..versions import InvalidVersion, Version, minor_in
+from ..versions import InvalidVersion, Version, minor_in, read_marker
 
 #: The packages that are TensorFlow. The first one that is there decides.
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")

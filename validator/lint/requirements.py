@@ -17,10 +17,10 @@ from yaml import Node
 
 from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.specifiers import SpecifierSet
-from ..compat.inspect import read_requirement
 from ..errors import InputError
 from ..matrix.requirements import CONSTRAIN, INCLUDE, MAX_FILES, OPTIONS, logical_lines
 from ..model.prediction import Place
+from ..versions import read_requirement
 from . import pins
 from .pins import (
     Collected,

@@ -20,14 +20,13 @@ import msgspec
 from msgspec import Meta
 
 from .._vendor.packaging.tags import Tag
-from ..compat.inspect import InvalidWheelName, wheel_name
 from ..errors import MissingError
 from ..model.spec import Wheel
 from ..system import http
 from ..system.files import full_disk_named
 from ..system.http import HttpFailure, Kind
 from ..system.package_sources import PackageSources
-from ..versions import Version
+from ..versions import InvalidWheelName, Version, wheel_name
 
 if TYPE_CHECKING:
     import requests
@@ -149,7 +148,16 @@ class PackageIndex:
     def locked(self, wheel: Wheel) -> IndexFile:
         """Return a locked wheel's file, also a yanked one. Raises MissingError if it is gone or differs."""
         if wheel.path is not None:
-            return self._elsewhere(wheel, wheel.address or wheel.path)
+            # It has an address of its own.
+            try:
+                address, login = http.without_login(wheel.address or wheel.path)
+                url = http.joined("", address)
+            except (ValueError, HttpFailure) as error:
+                raise MissingError(f"{wheel.filename}: its address can't be used: {error}") from None
+            if login is not None:
+                self._logins[http.origin(url)] = login
+            version = Version(wheel.version)
+            return IndexFile(wheel.filename, version, url, wheel.sha256, wheel.size, yanked=False)
         file = (self._files(wheel.name) or {}).get(wheel.filename)
         again = "resolve the lock again with `validator lock --upgrade`"
         if file is None:
@@ -165,17 +173,6 @@ class PackageIndex:
                 hint=f"find out who replaced it, then {again}",
             )
         return replace(file, sha256=wheel.sha256, size=wheel.size or file.size)
-
-    def _elsewhere(self, wheel: Wheel, place: str) -> IndexFile:
-        """Return the file of a wheel that has an address of its own."""
-        try:
-            address, login = http.without_login(place)
-            url = http.joined("", address)
-        except (ValueError, HttpFailure) as error:
-            raise MissingError(f"{wheel.filename}: its address can't be used: {error}") from None
-        if login is not None:
-            self._logins[http.origin(url)] = login
-        return IndexFile(wheel.filename, Version(wheel.version), url, wheel.sha256, wheel.size, yanked=False)
 
     def size(self, file: IndexFile) -> int | None:
         """Return the bytes of a file, asking its server if the index does not say; None if nobody does."""

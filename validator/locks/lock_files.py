@@ -25,12 +25,12 @@ from pathlib import Path
 
 from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import read_requirement
 from ..errors import InputError
 from ..matrix.document import quote_line
 from ..model.spec import Additions, ImageSpec, Lock, Wheel
 from ..system import processes
 from ..system.files import read_text, write_atomically
+from ..versions import read_requirement
 
 #: The directory of the locks, relative to the matrix file.
 DIRECTORY = Path("images") / "locks"
@@ -47,6 +47,10 @@ _FIX = "write it again with `validator lock --upgrade --select image={}`"
 
 def render(lock: Lock) -> str:
     """Return the text of a lock file. `parse(render(lock)) == lock`."""
+    wheels = []
+    for wheel in lock.wheels:
+        places = [str(place) for place in (wheel.size, wheel.path) if place is not None]
+        wheels.append(" ".join([f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}", *places]))
     lines = [
         f"# Lock of {lock.identifier}; written by `python -m validator lock`, not by hand.",
         f"# python: {lock.python}",
@@ -55,16 +59,9 @@ def render(lock: Lock) -> str:
         *([f"# resolved: {lock.resolved}"] if lock.resolved else ()),
         *(f"# requires: {requirement}" for requirement in lock.requirements),
         *(f"# adds: {line}" for line in lock.additions),
-        *(render_wheel(wheel) for wheel in lock.wheels),
+        *wheels,
     ]
     return "\n".join(lines) + "\n"
-
-
-def render_wheel(wheel: Wheel) -> str:
-    """Return the line of a wheel in a lock file."""
-    size = "" if wheel.size is None else f" {wheel.size}"
-    path = "" if wheel.path is None else f" {wheel.path}"
-    return f"{wheel} --hash=sha256:{wheel.sha256}  # {wheel.filename}{size}{path}"
 
 
 def requirements_text(lock: Lock, directory: Path) -> str:
@@ -186,10 +183,6 @@ class LockDirectory:
         """Return the lock of an image spec, or None if there is none. Raises InputError if it is invalid."""
         found = read(self.own, identifier)
         return read(self.shipped, identifier) if found is None and self.shipped is not None else found
-
-    def write(self, lock: Lock) -> Path:
-        """Write the lock, completely or not at all, and return its path."""
-        return write(self.own, lock)
 
 
 def write(directory: Path, lock: Lock) -> Path:

@@ -20,7 +20,6 @@ from uv import find_uv_bin
 
 from .._vendor.packaging.tags import Tag, compatible_tags, cpython_tags
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import InvalidWheelName, wheel_name
 from ..compat.offers import has_extra, requirement
 from ..compat.policies import choose, requirement_of
 from ..compat.predict import of_image
@@ -33,28 +32,52 @@ from ..system.files import parse_toml, says_full_disk
 from ..system.package_sources import PackageSources
 from ..system.pools import map_in_threads
 from ..system.runs import temporary_directory
-from ..versions import leading_numbers
+from ..versions import InvalidWheelName, leading_numbers, wheel_name
 from .index import PackageIndex
 from .lock_files import pylock_text
 
 # Turn the output of a failed uv into an error that says what is wrong: the input, the network or the disk.
 # The phrases are those of uv 0.8 to 0.13. For an unknown failure, the error has the last lines of the output.
 
-_NETWORK = re.compile(
-    r"dns error|error sending request|[Cc]onnection refused|Connection reset|Could not connect"
-    r"|client error \(Connect\)|operation timed out|tls handshake|invalid peer certificate"
-    r"|Failed to fetch: |Network is unreachable|Network connectivity is disabled"
-    r"|HTTP status (?:server|client) error \((?:401|403|407|429|5\d\d)",
-)
-_CERTIFICATE = re.compile(r"invalid peer certificate|UnknownIssuer|self.signed certificate", re.IGNORECASE)
 _PIN = r"[`']?(?P<pin>[A-Za-z0-9._-]+==[A-Za-z0-9.!+_*-]+)"
-_NO_HASH = re.compile(rf"Hash mismatch for {_PIN}")
-_GONE = (
-    re.compile(rf"there is no version of {_PIN}"),
-    re.compile(rf"was not found in the package registry and you require {_PIN}"),
-    re.compile(r"Because (?P<pin>[A-Za-z0-9._-]+) was not found in the package registry"),
-)
-_NO_WHEEL = re.compile(rf"{_PIN} has no (?:usable )?wheels\b")
+_AGAIN = "resolve again with `validator lock --upgrade`"
+#: What uv's output says, the kind of error, what is wrong, and what to do.
+_FAILURES: tuple[tuple[str, type[ValidatorError], str, str], ...] = (
+    (
+        "(?i:invalid peer certificate|UnknownIssuer|self.signed certificate)",
+        MissingError, "the index's certificate is not trusted here",
+        "set SSL_CERT_FILE to the CA bundle of your network",
+    ),
+    (
+        r"dns error|error sending request|[Cc]onnection refused|Connection reset|Could not connect"
+        r"|client error \(Connect\)|operation timed out|tls handshake|Failed to fetch: "
+        r"|Network is unreachable|Network connectivity is disabled"
+        r"|HTTP status (?:server|client) error \((?:401|403|407|429|5\d\d)",
+        MissingError, "the package index can't be reached",
+        "check the index, proxy and CA settings of pip or uv on this machine",
+    ),
+    (
+        rf"Hash mismatch for {_PIN}",
+        InputError, "the index's file for {pin} has a different hash than the lock",
+        f"{_AGAIN}, and find out why the file changed",
+    ),
+    *(
+        (
+            pattern, InputError, "the index does not have {pin}",
+            f"{_AGAIN}, or use an index that has it",
+        )
+        for pattern in (
+            rf"there is no version of {_PIN}",
+            rf"was not found in the package registry and you require {_PIN}",
+            r"Because (?P<pin>[A-Za-z0-9._-]+) was not found in the package registry",
+        )
+    ),
+    (
+        rf"{_PIN} has no (?:usable )?wheels\b",
+        InputError, "the index has no wheel of {pin} for this Python and platform",
+        "choose another Python or another release",
+    ),
+)  # fmt: skip
 _UNSOLVABLE = re.compile(r"No solution found|requirements are unsatisfiable", re.IGNORECASE)
 
 #: The conditions of a requirement, which uv writes into its name.
@@ -84,32 +107,10 @@ def explain(text: str, what: str, *, timed_out: bool = False, pinned: Collection
         return MissingError(f"{what}: uv did not finish in time", hint="try again; the index may be slow")
     if says_full_disk(text):
         return MissingError(f"{what}: no space left on the disk", hint="free some space and run it again")
-    if _CERTIFICATE.search(flat):
-        return MissingError(
-            f"{what}: the index's certificate is not trusted here",
-            hint="set SSL_CERT_FILE to the CA bundle of your network",
-        )
-    if _NETWORK.search(flat):
-        return MissingError(
-            f"{what}: the package index can't be reached",
-            hint="check the index, proxy and CA settings of pip or uv on this machine",
-        )
-    if match := _NO_HASH.search(flat):
-        return InputError(
-            f"{what}: the index's file for {match['pin']} has a different hash than the lock",
-            hint="resolve again with `validator lock --upgrade`, and find out why the file changed",
-        )
-    for pattern in _GONE:
-        if match := pattern.search(flat):
-            return InputError(
-                f"{what}: the index does not have {match['pin'].rstrip('.,')}",
-                hint="resolve again with `validator lock --upgrade`, or use an index that has it",
-            )
-    if match := _NO_WHEEL.search(flat):
-        return InputError(
-            f"{what}: the index has no wheel of {match['pin']} for this Python and platform",
-            hint="choose another Python or another release",
-        )
+    for pattern, kind, why, hint in _FAILURES:
+        if match := re.search(pattern, flat):
+            pin = match.groupdict().get("pin", "").rstrip(".,")
+            return kind(f"{what}: {why.format(pin=pin)}", hint=hint)
     if pinned and (conflict := _conflict(flat, pinned)):
         return InputError(
             f"{what}: {conflict}",

@@ -426,11 +426,8 @@ class _LimitedComposer(Composer):
         return MatrixError(self.file, [*self.problems, _problem(event, path, message)])
 
 
-# Read a document, such as a matrix file, into the types of its schema, with a problem for each misfit.
-#
-# Only the shape is checked here. `images` and `hosts` check whether a release, a version or a GPU exists,
-# because they know the facts and can name the nearest ones.
-
+# Read a document, such as a matrix file, into the types of its schema, with a problem for each misfit. Only
+# the shape is checked here: `images` checks whether a release, a version or a GPU exists.
 
 _INTEGER = re.compile(r"[0-9]{1,9}")
 #: What YAML reads as false.
@@ -477,7 +474,14 @@ def _read(node: Node, expected: Type, path: Path, document: Document) -> Any:
     if isinstance(expected, StructType):
         return _read_struct(node, expected, path, document)
     if isinstance(expected, DictType):
-        return _read_dict(node, expected, path, document)
+        if not isinstance(node, MappingNode):
+            document.report(path, _wrong_type("a mapping", node))
+            return {}
+        _check_length(node, expected, path, document)
+        return {
+            name: _read(value, expected.value_type, (*path, name), document)
+            for name, (_, value) in keys_of(node).items()
+        }
     if isinstance(expected, ListType):
         return _read_list(node, expected, path, document)
     return _read_scalar(node, expected, path, document)
@@ -510,17 +514,6 @@ def _empty(expected: Type) -> Any:
     if isinstance(expected, ListType | DictType):
         return [] if isinstance(expected, ListType) else {}
     return NEVER if isinstance(expected, DateTimeType) else ""
-
-
-def _read_dict(node: Node, expected: DictType, path: Path, document: Document) -> Any:
-    if not isinstance(node, MappingNode):
-        document.report(path, _wrong_type("a mapping", node))
-        return {}
-    _check_length(node, expected, path, document)
-    return {
-        name: _read(value, expected.value_type, (*path, name), document)
-        for name, (_, value) in keys_of(node).items()
-    }
 
 
 def _read_list(node: Node, expected: ListType, path: Path, document: Document) -> Any:

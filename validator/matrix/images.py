@@ -386,46 +386,40 @@ def _pairs(
 
 
 def _by_policy(values: list[str], release: Release, path: Path, document: Document) -> list[Pair]:
-    good = []
-    for index, value in enumerate(values):
+    def read(value: str) -> Pair:
         if value not in POLICIES:
             hint = "; give versions with cuda and cudnn" if versions.is_numbers(value) else ""
-            document.report((*path, "policy", index), unknown_name(value, POLICIES) + hint)
-            continue
-        refusal = _refusal(release, value, value)
-        if refusal:
-            document.report((*path, "policy", index), str(refusal))
-        else:
-            good.append((value, value))
-    return good
+            raise ValueError(unknown_name(value, POLICIES) + hint)
+        return _possible(release, value, value)
+
+    return [pair for _, pair in document.read_each(values, (*path, "policy"), read)]
 
 
 def _by_axis(entry: ImageEntry, release: Release, path: Path, document: Document) -> list[Pair]:
     # Each axis is combined with as-built of the other, which is possible if anything is. So a wrong value is
     # reported once, and not for every value of the other axis.
-    refusal = _refusal(release, AS_BUILT, AS_BUILT)
-    if refusal:
-        document.report((*path, "tensorflow"), str(refusal))
-        return []
-    good: dict[str, list[str]] = {policies.CUDA: [], policies.CUDNN: []}
-    for axis, values in ((policies.CUDA, entry.cuda), (policies.CUDNN, entry.cudnn)):
-        for index, value in enumerate(values or [AS_BUILT]):
-            cuda, cudnn = (value, AS_BUILT) if axis == policies.CUDA else (AS_BUILT, value)
-            refusal = _refusal(release, cuda, cudnn)
-            if refusal:
-                document.report((*path, axis, index), str(refusal))
-            else:
-                good[axis].append(value)
-    return [(cuda, cudnn) for cuda in good[policies.CUDA] for cudnn in good[policies.CUDNN]]
-
-
-def _refusal(release: Release, cuda: str, cudnn: str) -> PolicyError | None:
-    """Return why a release can't be built with a pair of policies, or None if it can."""
     try:
-        policies.choose(release, cuda, cudnn)
+        _possible(release, AS_BUILT, AS_BUILT)
     except PolicyError as error:
-        return error
-    return _without_wheels(release.version)
+        document.report((*path, "tensorflow"), str(error))
+        return []
+    cudas = document.read_each(
+        entry.cuda or [AS_BUILT], (*path, policies.CUDA), lambda value: _possible(release, value, AS_BUILT)[0]
+    )
+    cudnns = document.read_each(
+        entry.cudnn or [AS_BUILT],
+        (*path, policies.CUDNN),
+        lambda value: _possible(release, AS_BUILT, value)[1],
+    )
+    return [(cuda, cudnn) for (_, cuda), (_, cudnn) in itertools.product(cudas, cudnns)]
+
+
+def _possible(release: Release, cuda: str, cudnn: str) -> Pair:
+    """Return a pair of policies. Raises PolicyError if a release can't be built with them."""
+    policies.choose(release, cuda, cudnn)
+    if refusal := _without_wheels(release.version):
+        raise refusal
+    return cuda, cudnn
 
 
 @functools.cache
@@ -595,7 +589,6 @@ def _checks(entry: ImageEntry, path: Path, document: Document) -> Iterator[Check
 
 
 # Turn host entries into host classes: every driver with every GPU.
-
 
 #: The most host classes of all host entries together.
 MAX_HOSTS = 2_000

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fnmatch
 import functools
 import re
@@ -16,7 +15,7 @@ import msgspec
 
 from .. import versions
 from ..compat import hardware, policies, releases
-from ..compat.facts import PolicyError, UnknownGpu
+from ..compat.facts import UnknownGpu
 from ..conditions import Comparison, Condition, NoneOf, Value, Wanted
 from ..errors import InputError
 from ..model.prediction import WORDS, Prediction
@@ -161,7 +160,6 @@ def _selectors(texts: list[str], path: Path, document: Document) -> tuple[Select
 
 # The order of images and host classes, which does not depend on the order in the file.
 
-
 _VARIANTS = (Variant.GPU, Variant.JUPYTER, Variant.CPU)
 
 
@@ -194,11 +192,8 @@ def sort_hosts(hosts: Iterable[HostClass]) -> tuple[HostClass, ...]:
     return tuple(sorted(hosts, key=order))
 
 
-# Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`.
-#
-# One small language for the command line (`--select`), for profiles and for exclusions. A selector is a
-# filter on one axis, so selecting by two selectors is the same as selecting by one and then by the other,
-# in any order.
+# Selectors: `tensorflow>=2.20`, `python=3.11,3.12`, `host=r535-*`, for the command line (`--select`), for
+# profiles and for exclusions. Each filters one axis, so their order does not matter.
 
 
 class SelectorError(InputError, ValueError):
@@ -354,13 +349,8 @@ def _gpu(wanted: str) -> Wanted:
 @functools.cache
 def _policies_giving(tensorflow: str, cuda: str, cudnn: str) -> tuple[str, ...]:
     """Return all policies that give an image with this CUDA and cuDNN."""
-    release, found = releases.release(tensorflow), []
-    for policy in POLICIES:
-        # A release without the extra has no `latest`.
-        with contextlib.suppress(PolicyError):
-            if tuple(choice.label for choice in policies.choose(release, policy, policy)) == (cuda, cudnn):
-                found.append(policy)
-    return tuple(found)
+    chosen = policies.by_policy(releases.release(tensorflow)).items()
+    return tuple(policy for policy, pair in chosen if (pair[0].label, pair[1].label) == (cuda, cudnn))
 
 
 def _policies(image: ImageSpec) -> tuple[str, ...]:

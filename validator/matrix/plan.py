@@ -1,16 +1,25 @@
-"""Plan a profile of the matrix: its cells (image specs x host classes) with their predictions."""
+"""Plan a profile of the matrix: its cells (image specs x host classes) with their predictions.
+
+`for_machine` chooses the image to build on one machine, or without a GPU, the one for most machines.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..compat import hardware, policies
+from ..compat.offers import first_usable, rank
 from ..compat.predict import predict
+from ..compat.releases import release
 from ..errors import InputError
-from ..model.prediction import PlannedCell
-from ..model.spec import Cell, HostClass, ImageSpec
-from .document import unknown_name
+from ..model.prediction import EAGER, EAGER_ONLY, XLA, Outcome, PlannedCell, Prediction
+from ..model.spec import RECOMMENDED, Cell, HostClass, ImageSpec, Variant, host_identifier
+from ..versions import ComputeCapability, DriverRelease, is_numbers, leading_numbers
+from .document import join_words, unknown_name
 from .load import DEFAULT_PROFILE, Exclusion, Matrix, Profile, Scope, Selector
 
 #: Returns where a Python (`3.12`) comes from on this machine, or None if it can't be provided.
@@ -62,24 +71,28 @@ def expand(
     selectors = (*chosen.select, *select)
     images = [image for image in matrix.images if _holds(selectors, Scope.IMAGE, image)]
     hosts = [host for host in matrix.hosts if _holds(selectors, Scope.HOST, host)]
-    exclusions = _Exclusions(matrix.exclusions, hosts)
     pythons = {image.python for image in images}
     if chosen.first_available:
-        images = _first_available(images, chosen.first_available, available, exclusions)
+        images = _first_available(images, chosen.first_available, available, matrix.exclusions)
+    left_out = [
+        (exclusion, [host.identifier for host in hosts if _holds(exclusion.select, Scope.HOST, host)])
+        for exclusion in matrix.exclusions
+    ]
     cells: list[Cell] = []
     excluded: list[ExcludedCell] = []
     for image in images:
-        gpu = image.variant.has_cuda
-        reasons = exclusions.by_host(image)
+        # The first exclusion in the file gives the reason.
+        reasons: dict[str, Exclusion] = {}
+        for exclusion, excluding in left_out:
+            if _holds(exclusion.select, Scope.IMAGE, image):
+                reasons = dict.fromkeys(excluding, exclusion) | reasons
         for host in hosts:
-            if host.has_gpu is not gpu:
-                continue
-            cell = Cell(image, host)
-            exclusion = reasons.get(host.identifier)
-            if exclusion is None:
-                cells.append(cell)
-            else:
-                excluded.append(ExcludedCell(cell, exclusion.reason, exclusion.link))
+            if host.has_gpu is image.variant.has_cuda:
+                cell = Cell(image, host)
+                if why := reasons.get(host.identifier):
+                    excluded.append(ExcludedCell(cell, why.reason, why.link))
+                else:
+                    cells.append(cell)
     predicted = tuple(selector for selector in selectors if selector.scope is Scope.PREDICTION)
     left = pythons - {image.python for image in images}
     instead = tuple(python for python in chosen.first_available if python in left)
@@ -95,38 +108,17 @@ def find_profile(matrix: Matrix, name: str | None) -> Profile:
     return matrix.profiles[name]
 
 
-class _Exclusions:
-    """Looks up the host classes that are excluded for an image, with the first exclusion in the file."""
-
-    def __init__(self, exclusions: Sequence[Exclusion], hosts: Sequence[HostClass]) -> None:
-        self.rows = [
-            (exclusion, [host.identifier for host in hosts if _holds(exclusion.select, Scope.HOST, host)])
-            for exclusion in exclusions
-        ]
-
-    def by_host(self, image: ImageSpec) -> dict[str, Exclusion]:
-        """Return the exclusion of each excluded host class, by identifier."""
-        found: dict[str, Exclusion] = {}
-        for exclusion, hosts in self.rows:
-            if _holds(exclusion.select, Scope.IMAGE, image):
-                for host in hosts:
-                    found.setdefault(host, exclusion)
-        return found
-
-    def excludes_image(self, image: ImageSpec) -> bool:
-        """Return True when the image is excluded on every host."""
-        return any(
-            all(selector.scope is Scope.IMAGE for selector in exclusion.select)
-            and _holds(exclusion.select, Scope.IMAGE, image)
-            for exclusion, _ in self.rows
-        )
+def _excludes(exclusion: Exclusion, image: ImageSpec) -> bool:
+    """Return True when the image is excluded on every host."""
+    everywhere = all(selector.scope is Scope.IMAGE for selector in exclusion.select)
+    return everywhere and _holds(exclusion.select, Scope.IMAGE, image)
 
 
 def _first_available(
     images: Sequence[ImageSpec],
     preferred: Sequence[str],
     available: Available | None,
-    exclusions: _Exclusions,
+    exclusions: Sequence[Exclusion],
 ) -> list[ImageSpec]:
     """Among images that differ only in their Python, keep the one with the first Python that is available."""
     groups: dict[ImageSpec, list[ImageSpec]] = {}
@@ -137,7 +129,7 @@ def _first_available(
     for group in groups.values():
         by_python = {image.python: image for image in group}
         ranked = [by_python[python] for python in preferred if python in by_python]
-        wanted = [image for image in ranked if not exclusions.excludes_image(image)] or ranked
+        wanted = [image for image in ranked if not any(_excludes(one, image) for one in exclusions)] or ranked
         # Look it up only when needed, because an engine may have to ask a registry or start an interpreter.
         provided = (image for image in wanted if available is None or available(image.python) is not None)
         chosen.append(next(provided, wanted[0]))
@@ -251,3 +243,202 @@ def _image(image: ImageSpec) -> dict[str, Any]:
         "python": image.python,
         "variant": image.variant.value,
     }
+
+
+# Choose the image to build on a machine.
+
+#: The Pythons to prefer where a profile has no order of its own.
+_PYTHONS = ("3.12", "3.11", "3.13", "3.10")
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An image, and why it is built. profile: the first that has it, the default one before others."""
+
+    image: ImageSpec
+    profile: str | None
+    why: str
+
+
+def choose_image(images: Iterable[ImageSpec], hosts: Sequence[HostClass]) -> ImageSpec:
+    """Return the first image that is predicted to work on all of these host classes.
+
+    If there is none, return the first whose eager operations work, otherwise simply the first.
+
+    images: the newest TensorFlow first, at least one with CUDA. For each release, the recommended CUDA
+    and cuDNN come first, then the newest ones, then a common Python. Candidates and images whose CUDA changes
+    from lock to lock are left out.
+    """
+    ordered = _in_order(images, _PYTHONS)
+    return first_usable(ordered, lambda image: _on_all(image, hosts)) or ordered[0]
+
+
+def for_machine(
+    matrix: Matrix, hosts: Sequence[HostClass], machine: str, available: Available | None = None
+) -> Chosen | None:
+    """Return the image for a machine, like that of the default profile but of any release and policy.
+
+    If the default profile's image is predicted to work there, or nothing works better, return it. Return None
+    if that profile has not exactly one image with CUDA.
+
+    hosts: the host class of each kind of GPU; without any, the image is for most data-center GPUs. machine:
+    how a sentence names it (`driver 580.65.06 with Tesla T4 (7.5)`), or without a GPU, why none was found.
+    available: as for `plan.expand`.
+    """
+    profile = find_profile(matrix, DEFAULT_PROFILE)
+    images = dict.fromkeys(cell.image for cell in expand(matrix, DEFAULT_PROFILE, available=available).cells)
+    if len(images) != 1 or not next(iter(images)).variant.has_cuda:
+        return None
+    [usual] = images
+    # An engine may have to ask a registry for each Python.
+    provides = functools.cache(available) if available is not None else None
+    others = _like(matrix, profile, usual, provides)
+    if not hosts:
+        return Chosen(
+            usual, DEFAULT_PROFILE,
+            f"No GPU was found: {machine}. This builds {usual}{_for_most(usual, others, matrix)}.",
+        )  # fmt: skip
+    best = first_usable([usual, *others], lambda image: _on_all(image, hosts))
+    why = f"This builds {best or usual} for this machine ({machine})"
+    if best is None:
+        why += f", although no image of {matrix.file} is expected to work there: {_against(usual, hosts)}"
+    elif best != usual:
+        eager = all(prediction.eager is Outcome.WORKS for prediction in _on_all(usual, hosts))
+        works = f"is {EAGER_ONLY} there" if eager else "does not work there"
+        why += f", because {usual}, the default, {works}: {_against(usual, hosts)}"
+    chosen = best or usual
+    if best is not None and (limits := list(_limits(chosen, hosts))):
+        why += f"{', where' if chosen == usual else ';'} {'; '.join(limits)}"
+    return Chosen(chosen, _profile_of(matrix, chosen), f"{why}.")
+
+
+def _like(matrix: Matrix, profile: Profile, usual: ImageSpec, available: Available | None) -> list[ImageSpec]:
+    """Return the images that differ from one only in release, CUDA, cuDNN and Python, in order."""
+    whole = replace(profile, select=())
+    cells = expand(replace(matrix, profiles={profile.name: whole}), profile.name, available=available).cells
+    kind = (usual.variant, usual.base, usual.additions)
+    images = dict.fromkeys(
+        cell.image for cell in cells if (cell.image.variant, cell.image.base, cell.image.additions) == kind
+    )
+    return _in_order(images, profile.first_available or (usual.python, *_PYTHONS))
+
+
+def _in_order(images: Iterable[ImageSpec], pythons: Sequence[str]) -> list[ImageSpec]:
+    candidates = [
+        image
+        for image in images
+        if image.variant is not Variant.CPU
+        and is_numbers(image.tensorflow)
+        and not any(choice.floats for choice in (image.cuda, image.cudnn) if choice)
+    ]
+    releases = list(dict.fromkeys(image.tensorflow for image in candidates))
+
+    def order(image: ImageSpec) -> tuple[object, ...]:
+        versions = [
+            tuple(-number for number in leading_numbers(choice.version))
+            for choice in (image.cuda, image.cudnn)
+            if choice
+        ]
+        python = pythons.index(image.python) if image.python in pythons else len(pythons)
+        recommended = policies.choose(release(image.tensorflow), RECOMMENDED, RECOMMENDED)
+        return releases.index(image.tensorflow), (image.cuda, image.cudnn) != recommended, versions, python
+
+    return sorted(candidates, key=order)
+
+
+def _on_all(image: ImageSpec, hosts: Sequence[HostClass]) -> list[Prediction]:
+    return [predict(Cell(image, host)) for host in hosts]
+
+
+def _against(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
+    """Return the first reason against an image on the host where it works worst."""
+    worst = max(_on_all(image, hosts), key=lambda prediction: (rank(prediction)[1], rank(prediction)))
+    # What speaks only against XLA is not why eager operations don't work.
+    modes = (None, EAGER) if worst.eager is not Outcome.WORKS else (None, XLA)
+    against = (reason for reason in worst.reasons if reason.outcome is not Outcome.WORKS)
+    return next(reason.sentence for reason in against if reason.mode in modes)
+
+
+def _limits(image: ImageSpec, hosts: Sequence[HostClass]) -> Iterator[str]:
+    """Yield clauses about the GPUs on which only eager operations are known to work, each with the reason."""
+    for outcome, says in (
+        (Outcome.FAILS, f"it is {EAGER_ONLY}"),
+        (Outcome.UNKNOWN, f"it may be {EAGER_ONLY}"),
+    ):
+        limited = [host for host in hosts if predict(Cell(image, host)).xla is outcome]
+        if limited:
+            names = [host.gpu or f"compute capability {host.compute_capability}" for host in limited]
+            where = f"on {join_words(names)} " if len(hosts) > 1 else ""
+            yield f"{where}{says}: {_against(image, limited)}"
+
+
+def _profile_of(matrix: Matrix, image: ImageSpec) -> str | None:
+    names = (DEFAULT_PROFILE, *(name for name in matrix.profiles if name != DEFAULT_PROFILE))
+    return next(
+        (name for name in names if any(cell.image == image for cell in expand(matrix, name).cells)), None
+    )
+
+
+# The image for most machines, and those that it is not for.
+
+
+def _for_most(image: ImageSpec, others: Sequence[ImageSpec], matrix: Matrix) -> str:
+    """Return a clause about the data-center GPUs that an image is for, and which image the others need."""
+    words: dict[str, list[ComputeCapability]] = {}
+    for capability in _models():
+        words.setdefault(_at_best(image, capability).word, []).append(capability)
+    works, eager = words.pop(Outcome.WORKS.value, []), words.pop(EAGER_ONLY, [])
+    text = f", for data-center GPUs from {_span(works)}" if works else ""
+    text += f" ({EAGER_ONLY}: {_span(eager)})" if eager else ""
+    elsewhere: dict[ImageSpec, list[ComputeCapability]] = {}
+    for capability in sorted(itertools.chain(*words.values())):
+        works_there = (other for other in others if _at_best(other, capability).outcome is Outcome.WORKS)
+        if (other := next(works_there, None)) is not None:
+            elsewhere.setdefault(other, []).append(capability)
+    for other, capabilities in reversed(elsewhere.items()):
+        name = _profile_of(matrix, other)
+        profile = f"--profile {name} " if name not in (None, DEFAULT_PROFILE) else ""
+        names = join_words([name for capability in capabilities for name in _models()[capability]])
+        newer = others[: others.index(other)]
+        for_eager = all(
+            any(_at_best(one, capability).eager is Outcome.WORKS for one in newer)
+            for capability in capabilities
+        )
+        needed = f"{_difference(other, image)}{' for XLA' if for_eager else ''}"
+        text += f"; not for {names}, which need {needed}: {profile}--select image={other}"
+    return text
+
+
+def _difference(image: ImageSpec, usual: ImageSpec) -> str:
+    """Return the versions of an image that are not those of another one: its release, or CUDA and cuDNN."""
+    if image.tensorflow != usual.tensorflow:
+        return f"TensorFlow {image.tensorflow}"
+    pairs = (("CUDA", image.cuda, usual.cuda), ("cuDNN", image.cudnn, usual.cudnn))
+    return join_words([f"{name} {own.version}" for name, own, other in pairs if own and own != other])
+
+
+def _span(capabilities: Sequence[ComputeCapability]) -> str:
+    """Return the first and the last model of ascending compute capabilities: `T4 to H200`."""
+    return f"{_models()[capabilities[0]][0]} to {_models()[capabilities[-1]][-1]}"
+
+
+@functools.cache
+def _models() -> dict[ComputeCapability, list[str]]:
+    """Return the names of the data-center GPUs by compute capability, in ascending order."""
+    names: dict[ComputeCapability, list[str]] = {}
+    for model in sorted(hardware.gpus(), key=lambda model: model.compute_capability):
+        if model.data_center:
+            names.setdefault(model.compute_capability, []).append(model.name)
+    return names
+
+
+@functools.lru_cache(maxsize=1024)
+def _at_best(image: ImageSpec, capability: ComputeCapability) -> Prediction:
+    """Return the best prediction for an image on a GPU with any driver, with the fewest reasons to fail."""
+
+    def order(prediction: Prediction) -> tuple[object, ...]:
+        return rank(prediction), sum(reason.outcome is Outcome.FAILS for reason in prediction.reasons)
+
+    releases = [DriverRelease(branch.number) for branch in hardware.branches()]
+    hosts = [HostClass(host_identifier(driver, None, capability), driver, capability) for driver in releases]
+    return min((predict(Cell(image, host)) for host in hosts), key=order)

@@ -17,11 +17,10 @@ from .._vendor.packaging.markers import InvalidMarker
 from .._vendor.packaging.requirements import InvalidRequirement
 from .._vendor.packaging.specifiers import InvalidSpecifier, SpecifierSet
 from .._vendor.packaging.utils import canonicalize_name
-from ..compat.inspect import InvalidWheelName, read_marker, read_requirement, wheel_name
 from ..model.spec import LocalWheel, Requirements
 from ..system import files, processes
 from ..system.runs import temporary_directory
-from ..versions import is_release_of
+from ..versions import InvalidWheelName, is_release_of, read_marker, read_requirement, wheel_name
 from .document import quote, quote_line, without_user
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")
@@ -167,7 +166,6 @@ def _text(path: Path, root: Path) -> str:
 
 # Read one package that a matrix or a requirements file asks for: a requirement, or the path of a wheel.
 
-
 _EDITABLE = re.compile(r"(?:-e|--editable)\b")
 _VCS = re.compile(r"(?:git|hg|svn|bzr)\+", re.IGNORECASE)
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://|file:", re.IGNORECASE)
@@ -267,7 +265,6 @@ def file_hash(path: Path, root: Path, most: int = files.MAX_BYTES) -> tuple[str,
 
 
 # Read requirements from a pylock.toml (PEP 751), and from a uv project, which uv exports as one.
-
 
 _PACKAGE = re.compile(r"^[ \t]*\[\[\s*packages\s*\]\]", re.MULTILINE)
 #: Where a package comes from if not from an index's wheels -> the words for it.
@@ -385,9 +382,8 @@ def _add(package: dict[str, Any], found: Collected) -> None:
     source = next((words for key, words in _SOURCES.items() if key in package), None)
     if source is not None:
         raise ValueError(
-            f"comes from {source}; build a wheel of it with"
-            " `uvx pip wheel --no-deps --wheel-dir wheels SOURCE`, leave it out here, and write the path of"
-            " the wheel in packages"
+            f"comes from {source}; build a wheel of it with `uvx pip wheel --no-deps --wheel-dir wheels"
+            " SOURCE`, leave it out here, and write the path of the wheel in packages"
         )
     if not package.get("wheels"):
         raise ValueError(

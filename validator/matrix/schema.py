@@ -1,4 +1,4 @@
-"""The types of a matrix file, and its JSON Schema for editors.
+"""The types of a matrix file, its JSON Schema for editors, and the files of a new project.
 
 `python -m validator.matrix.schema` writes the JSON Schema. It is in the form that the catalogue of
 https://www.schemastore.org asks for: draft 07, which most editors know, with a title and a description of
@@ -8,13 +8,19 @@ each property, and with links to the manual.
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 from msgspec import Meta
 
-from ..resources import newest_manual, newest_source
+from ..model.spec import AS_BUILT, RECOMMENDED, HostClass, ImageSpec
+from ..resources import manual, newest_manual, newest_source, source
+from ..versions import DriverRelease
 
 #: Longest text allowed for one value, in characters.
 MAX_TEXT = 500
@@ -29,17 +35,15 @@ Axis = Annotated[list[Text], Meta(min_length=1, max_length=MAX_AXIS)]
 class ProjectEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A uv project whose dependencies an image has. The project itself is not installed."""
 
-    project: Annotated[
-        Text, Meta(description="The directory of its `pyproject.toml` and its `uv.lock`, such as `.`.")
-    ]
-    group: Annotated[Text, Meta(description="A dependency group that the image has as well.")] = ""
+    project: Annotated[Text, "The directory of its `pyproject.toml` and its `uv.lock`, such as `.`."]
+    group: Annotated[Text, "A dependency group that the image has as well."] = ""
 
 
 class CheckEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A check of your own."""
 
-    path: Annotated[Text, Meta(description="Its file, relative to this one.")]
-    required: Annotated[bool, Meta(description="Whether the verdict depends on it.")] = True
+    path: Annotated[Text, "Its file, relative to this one."]
+    required: Annotated[bool, "Whether the verdict depends on it."] = True
     timeout: Annotated[int, Meta(ge=1, le=3600, description="Seconds for the whole check.")] = 120
 
 
@@ -52,89 +56,65 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     tensorflow: Annotated[
         Axis,
-        Meta(
-            description='A release (`"2.21.0"`), every patch of a minor version (`"2.21"`), a range over the'
-            ' known releases (`">=2.14,<2.20"`, never a prerelease), `newest`, or `candidate`: the newest'
-            " candidate of each release that is not out yet, and nothing if there is none. Or another wheel:"
-            ' a path, an address with `#sha256=…`, `nightly`, or its version (`"2.23.0.dev20261127"`).'
-        ),
+        'A release (`"2.21.0"`), every patch of a minor version (`"2.21"`), a range over the'
+        ' known releases (`">=2.14,<2.20"`, never a prerelease), `newest`, or `candidate`: the newest'
+        " candidate of each release that is not out yet, and nothing if there is none. Or another wheel:"
+        ' a path, an address with `#sha256=…`, `nightly`, or its version (`"2.23.0.dev20261127"`).',
     ]
     index: Annotated[
         Text,
-        Meta(
-            description="The address of a package index for `tensorflow`, which then takes exact versions"
-            ' (`"2.21.0+ours"`) or `nightly`.'
-        ),
+        "The address of a package index for `tensorflow`, which then takes exact versions"
+        ' (`"2.21.0+ours"`) or `nightly`.',
     ] = ""
-    python: Annotated[
-        Axis, Meta(description='Versions (`"3.12"`), or `all`: every Python that the release has wheels for.')
-    ]
+    python: Annotated[Axis, 'Versions (`"3.12"`), or `all`: every Python that the release has wheels for.']
     policy: Annotated[
         Axis,
-        Meta(
-            description="CUDA and cuDNN together: `as-built` (what the wheel was built with; the default),"
-            " `recommended` (the newest versions that its metadata allows and that no known fault rules out),"
-            " or `latest` (the newest versions that its metadata allows when the lock is written)."
-        ),
+        "CUDA and cuDNN together: `as-built` (what the wheel was built with; the default),"
+        " `recommended` (the newest versions that its metadata allows and that no known fault rules out),"
+        " or `latest` (the newest versions that its metadata allows when the lock is written).",
     ] = []
     cuda: Annotated[
         Axis,
-        Meta(
-            description="Only CUDA: `as-built` (the default), `recommended`, `latest`, or a version to pin"
-            ' (`"12.8"`). Not together with `policy`.'
-        ),
+        "Only CUDA: `as-built` (the default), `recommended`, `latest`, or a version to pin"
+        ' (`"12.8"`). Not together with `policy`.',
     ] = []
     cudnn: Annotated[
         Axis,
-        Meta(
-            description="Only cuDNN: `as-built` (the default), `recommended`, `latest`, or a version to pin"
-            ' (`"9.10"`). Not together with `policy`.'
-        ),
+        "Only cuDNN: `as-built` (the default), `recommended`, `latest`, or a version to pin"
+        ' (`"9.10"`). Not together with `policy`.',
     ] = []
     variant: Annotated[
         Axis,
-        Meta(
-            description="`gpu` (the default); `cpu`: tensorflow-cpu, which has no CUDA; or `jupyter`: `gpu`"
-            " with JupyterLab, which it starts on port 8888."
-        ),
+        "`gpu` (the default); `cpu`: tensorflow-cpu, which has no CUDA; or `jupyter`: `gpu`"
+        " with JupyterLab, which it starts on port 8888.",
     ] = []
     base: Annotated[
         Axis,
-        Meta(
-            description="A base image, or `default`: the official image of the Python version (the default)."
-        ),
+        "A base image, or `default`: the official image of the Python version (the default).",
     ] = []
     name: Annotated[
         Text,
-        Meta(
-            description="What the names of images with additions (the keys below) end in: up to 32 lower-case"
-            " letters, digits, dots and dashes."
-        ),
+        "What the names of images with additions (the keys below) end in: up to 32 lower-case"
+        " letters, digits, dots and dashes.",
     ] = ""
     packages: Annotated[
         Axis,
-        Meta(
-            description='More packages: requirements (`"pandas>=2"`), and paths of wheels, relative to this'
-            " file (`./wheels/ours-1.0-py3-none-any.whl`). They are resolved together with TensorFlow."
-        ),
+        'More packages: requirements (`"pandas>=2"`), and paths of wheels, relative to this'
+        " file (`./wheels/ours-1.0-py3-none-any.whl`). They are resolved together with TensorFlow.",
     ] = []
     requirements: Annotated[
         Text | ProjectEntry,
-        Meta(description="More packages: a `requirements.txt`, a `pylock.toml`, or a uv project."),
+        "More packages: a `requirements.txt`, a `pylock.toml`, or a uv project.",
     ] = ""
     system_packages: Annotated[
-        Axis, Meta(description="Packages of the base's distribution, Debian or Ubuntu (`libgl1`, `git`).")
+        Axis, "Packages of the base's distribution, Debian or Ubuntu (`libgl1`, `git`)."
     ] = []
-    environment: Annotated[
-        dict[str, Text], Meta(description="Environment variables of the image, each with its value.")
-    ] = {}
+    environment: Annotated[dict[str, Text], "Environment variables of the image, each with its value."] = {}
     checks: Annotated[
         CheckList,
-        Meta(description="Files with checks of your own, which run with the others (`checks/our_check.py`)."),
+        "Files with checks of your own, which run with the others (`checks/our_check.py`).",
     ] = []
-    max_size: Annotated[
-        Text, Meta(description="The most that the compressed image may have: `3.5GB`, `800MiB`.")
-    ] = ""
+    max_size: Annotated[Text, "The most that the compressed image may have: `3.5GB`, `800MiB`."] = ""
 
 
 class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -142,65 +122,50 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     driver: Annotated[
         Axis,
-        Meta(
-            description='Driver branches (`"535"`: the newest release of that branch) or releases'
-            ' (`"535.183.01"`). Required with a GPU.'
-        ),
+        'Driver branches (`"535"`: the newest release of that branch) or releases'
+        ' (`"535.183.01"`). Required with a GPU.',
     ] = []
     gpu: Annotated[
         Axis,
-        Meta(
-            description="GPU models by any common name (`h100`, `rtx-4090`, `Tesla T4`), or `none`: a machine"
-            " without a GPU, for cpu images. Either this or `compute_capability` is required."
-        ),
+        "GPU models by any common name (`h100`, `rtx-4090`, `Tesla T4`), or `none`: a machine"
+        " without a GPU, for cpu images. Either this or `compute_capability` is required.",
     ] = []
     compute_capability: Annotated[
-        Axis, Meta(description='Compute capabilities (`"9.0"`), for a GPU that is not known by name.')
+        Axis, 'Compute capabilities (`"9.0"`), for a GPU that is not known by name.'
     ] = []
     compat: Annotated[
         Axis,
-        Meta(
-            description='CUDA versions of a cuda-compat package on the loader path (`"12.9"`), or `none` (the'
-            " default)."
-        ),
+        'CUDA versions of a cuda-compat package on the loader path (`"12.9"`), or `none` (the default).',
     ] = []
     runner: Annotated[
         Axis,
-        Meta(
-            description="Labels of the CI runner. `{host}`, `{driver}` and `{gpu}` are replaced with those of"
-            " the host class."
-        ),
+        "Labels of the CI runner. `{host}`, `{driver}` and `{gpu}` are replaced with those of"
+        " the host class.",
     ] = []
 
 
 class ProfileEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A part of the matrix under a name."""
 
-    description: Annotated[Text, Meta(description="One sentence for people.")] = ""
+    description: Annotated[Text, "One sentence for people."] = ""
     select: Annotated[
         Axis,
-        Meta(
-            description='Selectors that must all match: `tensorflow=newest`, `"tensorflow>=2.14"`,'
-            " `python=3.12`, `host=r535-*`. Without this key, the profile has everything."
-        ),
+        'Selectors that must all match: `tensorflow=newest`, `"tensorflow>=2.14"`,'
+        " `python=3.12`, `host=r535-*`. Without this key, the profile has everything.",
     ] = []
     first_available_python: Annotated[
         Axis,
-        Meta(
-            description="Pythons in order of preference. If images differ only in their Python, the first one"
-            " that the engine can provide is taken. Without this key, all are."
-        ),
+        "Pythons in order of preference. If images differ only in their Python, the first one"
+        " that the engine can provide is taken. Without this key, all are.",
     ] = []
 
 
 class ExcludeEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Cells that are left out, and why."""
 
-    select: Annotated[Axis, Meta(description="Selectors. A cell is left out if all of them match.")]
-    reason: Annotated[
-        Text, Meta(description="One sentence that says why these cells are not built or validated.")
-    ]
-    link: Annotated[Text, Meta(description="Where the reason was found or is discussed.")] = ""
+    select: Annotated[Axis, "Selectors. A cell is left out if all of them match."]
+    reason: Annotated[Text, "One sentence that says why these cells are not built or validated."]
+    link: Annotated[Text, "Where the reason was found or is discussed."] = ""
 
 
 class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -212,7 +177,7 @@ class MatrixFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         dict[str, ProfileEntry],
         Meta(min_length=1, description="Named parts of the matrix. Commands without --profile use quick."),
     ]
-    exclude: Annotated[list[ExcludeEntry], Meta(description="What is left out, with the reason.")] = []
+    exclude: Annotated[list[ExcludeEntry], "What is left out, with the reason."] = []
 
 
 #: The copy that is checked in.
@@ -227,15 +192,18 @@ def schema_text() -> str:
 
 
 def editor_schema(kind: type[msgspec.Struct], title: str, path: str, page: str) -> str:
-    """Return the JSON Schema of a file whose content has the type `kind`.
+    """Return the JSON Schema of a file whose content has the type `kind`, with its structs in one module.
 
-    path: of the schema in this repository. page: of the manual, with a section for each key of the file.
+    Text in `Annotated` describes a field, as the description of a `Meta` does. path: of the schema in this
+    repository. page: of the manual, with a section for each key of the file.
     """
     (_,), definitions = msgspec.json.schema_components([kind], ref_template="#/definitions/{name}")
-    for definition in definitions.values():
+    for struct, definition in definitions.items():
+        hints = get_type_hints(getattr(sys.modules[kind.__module__], struct), include_extras=True)
         del definition["title"]
         for name, value in definition["properties"].items():
-            definition["properties"][name] = _property(name, value)
+            texts = [one for one in getattr(hints[name], "__metadata__", ()) if isinstance(one, str)]
+            definition["properties"][name] = _property(name, {"description": "".join(texts), **value})
     whole = definitions.pop(kind.__name__)
     link = newest_manual(page)
     for name, value in whole["properties"].items():
@@ -268,6 +236,95 @@ def _rules(value: dict[str, Any]) -> dict[str, Any]:
     if items.get("type") != "string" and "anyOf" not in items:
         return value
     return {"anyOf": [items, {**value, "uniqueItems": True}]}
+
+
+# Write the files of a new project: a matrix with comments, the workflow that builds it, and who may sign.
+
+WORKFLOW = Path(".github") / "workflows" / "gpu-images.yml"
+#: A builder has to be confirmed once a year.
+_VALID = timedelta(days=365)
+_TEMPLATES = Path(__file__).parent / "templates"
+
+
+@dataclass(frozen=True)
+class GithubRepository:
+    """A repository on GitHub. branch: the one that the workflow builds."""
+
+    owner: str
+    name: str
+    branch: str
+
+    @property
+    def registry(self) -> str:
+        """Return the registry for its images. Names of images are in lower case."""
+        return f"ghcr.io/{self.owner}/{self.name}".lower()
+
+
+@dataclass(frozen=True)
+class GitlabRepository:
+    """A repository on gitlab.com. path: its groups and its name, with `/`."""
+
+    path: str
+
+    @property
+    def registry(self) -> str:
+        """The registry for its images. Names of images are in lower case."""
+        return f"registry.gitlab.com/{self.path}".lower()
+
+
+def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
+    """Return a matrix with one image, also without CUDA, for these host classes, or for an example."""
+    from ..compat.policies import is_recommended
+
+    pins = [
+        f'\n    {name}: "{choice.policy}"'
+        for name, choice in (("cuda", image.cuda), ("cudnn", image.cudnn))
+        if choice is not None and choice.policy != AS_BUILT
+    ]
+    if pins and is_recommended(image):
+        pins = [f"\n    policy: {RECOMMENDED}"]
+    lines = ["  # The machine where this was written."]
+    for host in hosts:
+        gpu = f"gpu: {host.gpu}" if host.gpu else f'compute_capability: "{host.compute_capability}"'
+        lines += [f'  - driver: "{DriverRelease(host.driver.branch)}"', f"    {gpu}"]
+    if not hosts:
+        what = "No GPU was found on the machine where this was written: name the machines that you have."
+        lines = [f"  # {what}", '  - driver: "580"', "    gpu: h100"]
+    return _filled(
+        "matrix.yaml",
+        SCHEMA=source("validator/matrix/schema.json"),
+        MANUAL=manual("reference/matrix.md"),
+        TENSORFLOW=image.tensorflow,
+        PYTHON=image.python,
+        PINS="".join(pins),
+        HOSTS="\n".join(lines),
+    )
+
+
+def _filled(template: str, **values: str) -> str:
+    """Return a template in which the values stand for `@NAME@`."""
+    text = (_TEMPLATES / template).read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"@{name}@", value)
+    return text
+
+
+def workflow_text(repository: GithubRepository | None, tool: str) -> str:
+    """Return the workflow; without a repository, to be filled in. tool: what pip installs to get this."""
+    found = repository or GithubRepository("OWNER", "REPOSITORY", "main")
+    registry = found.registry if repository else "ghcr.io/OWNER/REPOSITORY"
+    return _filled("gpu-images.yml", BRANCH=found.branch, REGISTRY=registry, TOOL=tool)
+
+
+def trust_text(repository: GithubRepository, today: date) -> str:
+    """Return a trust file in which the workflow of this repository may sign what it builds."""
+    workflow = f"https://github.com/{repository.owner}/{repository.name}/{WORKFLOW}"
+    return _filled(
+        "trust.yaml",
+        MANUAL=manual("reference/trust-file.md"),
+        IDENTITY=f"{workflow}@refs/heads/{repository.branch}",
+        UNTIL=str(today + _VALID),
+    )
 
 
 if __name__ == "__main__":

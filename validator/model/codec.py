@@ -7,6 +7,7 @@ that are not valid UTF-8, and msgspec's own parser rejects the lone surrogates t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import re
@@ -21,7 +22,6 @@ from ..errors import InputError
 # Read and write times as ISO 8601, in records, in certificates and in people's input.
 #
 # One rule for all of them: a time without an offset is UTC.
-
 
 #: How far apart the clocks of the machines that measure, sign and verify may be.
 TOLERANCE = timedelta(minutes=10)
@@ -94,19 +94,27 @@ class DocumentError(ValueError):
     """A document can't be read. The message says where and why."""
 
 
-def parse(data: bytes | str) -> Any:
+def parse(data: bytes | str, *, unique: bool = False) -> Any:
     """Parse JSON of at most `LARGEST` bytes.
 
-    Raises DocumentError for what is not JSON, is nested deeper than `DEEPEST`, has more than `MOST_VALUES`
-    values, or holds a number that is not finite or doesn't fit in 64 bits.
+    unique: see `parse_unique`. Raises DocumentError for what is not JSON, is nested deeper than `DEEPEST`,
+    has more than `MOST_VALUES` values, or holds a number that is not finite or doesn't fit in 64 bits.
     """
     _check_size(data)
     try:
-        document = json.loads(data, parse_int=_integer)
+        text = data.decode("utf-8") if unique and isinstance(data, bytes) else data
+        document = json.loads(text, parse_int=_integer, object_pairs_hook=_unique if unique else None)
+        # An escaped lone surrogate is valid JSON but not valid text, and readers replace it in different
+        # ways.
+        if unique and "\\u" in str(text):
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise DocumentError(f"it is nested more than {DEEPEST} levels deep") from None
+    except DocumentError:
+        raise
     except ValueError as error:
-        raise DocumentError(f"it is not JSON: {error}") from None
+        is_text = not (unique and isinstance(error, UnicodeError))
+        raise DocumentError(f"it is not JSON: {error}" if is_text else "it is not text in UTF-8") from None
     check_limits(document)
     return document
 
@@ -116,24 +124,7 @@ def parse_unique(data: bytes) -> Any:
 
     For what is signed. Raises DocumentError, also for what `parse` refuses and for text that is not Unicode.
     """
-    _check_size(data)
-    try:
-        text = data.decode("utf-8")
-        document = json.loads(text, parse_int=_integer, object_pairs_hook=_unique)
-        # An escaped lone surrogate is valid JSON but not valid text, and readers replace it in different
-        # ways.
-        if "\\u" in text:
-            json.dumps(document, ensure_ascii=False).encode("utf-8")
-    except RecursionError:
-        raise DocumentError(f"it is nested more than {DEEPEST} levels deep") from None
-    except UnicodeError:
-        raise DocumentError("it is not text in UTF-8") from None
-    except DocumentError:
-        raise
-    except ValueError as error:
-        raise DocumentError(f"it is not JSON: {error}") from None
-    check_limits(document)
-    return document
+    return parse(data, unique=True)
 
 
 def check_limits(document: object) -> None:
@@ -158,11 +149,8 @@ def convert_what_fits(document: Mapping[str, Any], kind: type[S]) -> S:
     except (msgspec.ValidationError, UnicodeEncodeError):
         fitting = {}
         for field in msgspec.structs.fields(kind):
-            if field.encode_name in document:
-                try:
-                    fitting[field.name] = msgspec.convert(document[field.encode_name], field.type)
-                except (msgspec.ValidationError, UnicodeEncodeError):
-                    continue
+            with contextlib.suppress(KeyError, msgspec.ValidationError, UnicodeEncodeError):
+                fitting[field.name] = msgspec.convert(document[field.encode_name], field.type)
         return kind(**fitting)
 
 
@@ -174,7 +162,8 @@ def canonical(document: object) -> bytes:
 
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
-    return msgspec.to_builtins(value, enc_hook=_mapping)
+    # Other mappings than dict need the hook.
+    return msgspec.to_builtins(value, enc_hook=dict)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -237,14 +226,7 @@ def _explained(message: str, where: str) -> str:
     return f"{place or 'the document'}: {text[:1].lower()}{text[1:]}"
 
 
-def _mapping(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    raise NotImplementedError
-
-
 # The progress of a run of `build-matrix`, in the file that other processes read meanwhile.
-
 
 #: States of a run. `vanished`: its process ended without saying so. `unknown`: it can't be told from here.
 RUNNING, FINISHED, STOPPED, FAILED, VANISHED, UNKNOWN = (
@@ -286,8 +268,3 @@ class RunProgress(msgspec.Struct, frozen=True):
     boot: str
     working: tuple[Working, ...] = ()
     done: tuple[Done, ...] = ()
-
-
-def read_run_progress(data: bytes) -> RunProgress:
-    """Read the file of a run. Raises DocumentError."""
-    return convert(parse(data), RunProgress)

@@ -18,7 +18,6 @@ from .spec import Cell, ImageSpec
 # files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
 # (`engines/host_situation`). Any fact may be unknown, which is None.
 
-
 # Values of `Host.system`.
 LINUX, WSL2, WINDOWS, MACOS = "linux", "wsl2", "windows", "macos"
 SYSTEMS = (LINUX, WSL2, WINDOWS, MACOS)

@@ -41,9 +41,8 @@ import msgspec
 
 from ..problems import FAULT
 from ..versions import leading_numbers
-from .measurement import Outside, Source, Unread
 from .prediction import CHECKS_OF_XLA, Outcome
-from .record import REHEARSAL, Origin, Record, Verdict
+from .record import REHEARSAL, Origin, Outside, Record, Source, Unread, Verdict
 from .report import COMPUTING_CHECKS, CheckOutcome, CheckResult, Computed, Host, Report, ReportError
 from .spec import Variant, variant_of
 
@@ -354,11 +353,8 @@ def _excuses(check: CheckResult) -> bool:
 
 def _computed_on(report: Report, name: str, device_type: str) -> bool:
     check = report.check(name)
-    return (
-        check is not None
-        and isinstance(check.evidence, Computed)
-        and check.evidence.device_type == device_type
-    )
+    evidence = check.evidence if check else None
+    return isinstance(evidence, Computed) and evidence.device_type == device_type
 
 
 def _passed(report: Report, name: str) -> bool:

@@ -16,8 +16,7 @@ from functools import partial
 from .. import __version__
 from ..assemble.base_finder import contents
 from ..assemble.configuration import attach_compatibility
-from ..assemble.destinations import Destination
-from ..assemble.image import Assembled, Assembler
+from ..assemble.image import Assembled, Assembler, Destination
 from ..assemble.layers import Encoded, Write
 from ..assemble.wheels import ensure_lock
 from ..certify import signatures
@@ -97,10 +96,10 @@ class Publisher:
         if (
             isinstance(found, Refusal)
             or found.inputs.recipe_digest != self.maker.recipe(spec)
-            or not self.maker.is_current_base(spec, base := str(found.inputs.base))
+            or not self.maker.bases.is_current(spec, base := str(found.inputs.base))
         ):
             return None
-        self.maker.warn_if_moved(spec, base)
+        self.maker.bases.warn_if_moved(spec, base)
         return self._published(tag, digest, sent=False)
 
     def push(self, spec: ImageSpec, lock: Lock, progress: Progress) -> PublishedImage:

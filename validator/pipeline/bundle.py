@@ -28,7 +28,7 @@ import pynvml
 
 from .._vendor.packaging.utils import canonicalize_name
 from ..assemble.base import read_file as read_parts
-from ..assemble.destinations import OciLayout
+from ..assemble.image import OciLayout
 from ..assemble.wheels import Wheelhouse
 from ..certify import signatures
 from ..certify.signatures import BUNDLE, BundleError, Candidate
@@ -41,8 +41,7 @@ from ..locks.lock_files import render
 from ..locks.resolve import resolve
 from ..model import codec
 from ..model.codec import DocumentError, encode
-from ..model.measurement import Outside
-from ..model.record import Origin, Record, RecordError, read_record
+from ..model.record import Origin, Outside, Record, RecordError, read_record
 from ..model.report import ReportError, read_report
 from ..model.spec import LABEL_BASE, NO_GPU, HostClass, ImageSpec, Lock, Variant, Wheel, cell_identifier
 from ..model.verdict import unproven_failure
@@ -242,7 +241,7 @@ def _add_attached(files: _Files, registry: Registry, digest: str) -> bool:
         listed.append(
             {
                 "mediaType": manifest.media_type, "digest": entry.digest, "size": len(raw.content),
-                "artifactType": entry.artifact_type, "annotations": dict(entry.annotations),
+                "artifactType": entry.artifact_type, "annotations": entry.annotations or {},
             }
         )  # fmt: skip
     index = {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": listed}

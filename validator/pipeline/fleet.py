@@ -18,8 +18,7 @@ from ..fleet.run_store import Tried, Work
 from ..fleet.submitter import Settled, WrongAnswer
 from ..locks.lock_files import render
 from ..model import codec
-from ..model.measurement import Outside, Source, Unread
-from ..model.record import Record, Verdict, read_record
+from ..model.record import Outside, Record, Source, Unread, Verdict, read_record
 from ..model.report import Report, ReportError, read_report
 from ..model.spec import NO_GPU, Cell, HostClass, Lock, slug
 from ..records.store import Store

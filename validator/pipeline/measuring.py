@@ -15,17 +15,22 @@ from ..engines.protocol import Built, Engine, PackedCheck, probe_request, probe_
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.lock_files import render
 from ..model.codec import format_timestamp, now_utc
-from ..model.measurement import Measurement, MeasurementError, Outside, Unread, report_digest, statement_of
 from ..model.record import (
     REHEARSAL,
     Layer,
+    Measurement,
+    MeasurementError,
     Origin,
+    Outside,
     OwnCheck,
     Record,
+    Unread,
     Verdict,
     also_required,
     contents_of,
     own_check,
+    report_digest,
+    statement_of,
 )
 from ..model.report import Gpu, Host, Report, ReportError, read_report, versions_of
 from ..model.spec import (

@@ -290,7 +290,7 @@ def _read(directory: Path) -> dict[Path, codec.RunProgress]:
     for path in paths:
         # It may have been removed meanwhile, or be somebody else's.
         with contextlib.suppress(OSError, codec.DocumentError), path.open("rb") as stream:
-            progress = codec.read_run_progress(stream.read(_LARGEST))
+            progress = codec.convert(codec.parse(stream.read(_LARGEST)), codec.RunProgress)
             found[path] = msgspec.structs.replace(progress, state=_state(progress))
     return found
 

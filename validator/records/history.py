@@ -20,8 +20,7 @@ from typing import Annotated, Any, Generic, TypedDict, TypeVar
 
 from ..model import codec
 from ..model.codec import NEVER, TOLERANCE, DocumentError, encode, format_timestamp, parse_timestamp
-from ..model.measurement import MeasurementError, measurement_of
-from ..model.record import Record, Verdict
+from ..model.record import MeasurementError, Record, Verdict, measurement_of
 
 _WORST_FIRST = (
     Verdict.BROKEN,

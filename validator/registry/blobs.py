@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import ValidatorError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 # it has, and the blob is made again without what is there.
 
 Write = Callable[[bytes], object]
+#: Writes the content of a blob, and returns its digest.
+Produce = Callable[[Write], str]
 
 #: The size of a chunk, unless the registry wants larger ones, and the largest that it gets. One is in memory
 #: at a time.
@@ -40,7 +42,6 @@ _CHUNK, _LARGEST_CHUNK = 8 << 20, 256 << 20
 _NO_STREAM = (400, 405, 411, 413, 416, 501)
 _BINARY = {"Content-Type": "application/octet-stream"}
 
-T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 
@@ -70,17 +71,11 @@ class _Repeat(Exception):
         self.place = place
 
 
-class Upload(Generic[T]):
+class Upload:
     """The upload of one blob. See `Blobs.send`."""
 
-    def __init__(
-        self,
-        session: Session,
-        produce: Callable[[Write], T],
-        digest_of: Callable[[T], str],
-        known: Known | None,
-    ) -> None:
-        self._session, self._produce, self._digest_of, self._known = session, produce, digest_of, known
+    def __init__(self, session: Session, produce: Produce, known: Known | None) -> None:
+        self._session, self._produce, self._known = session, produce, known
         repository = session.repository
         self._blobs = f"/v2/{repository.path}/blobs"
         self._what = f"a layer can't be sent to {repository}"
@@ -90,7 +85,7 @@ class Upload(Generic[T]):
         self._furthest = 0
         self._streamed = False
 
-    def run(self) -> T:
+    def run(self) -> str:
         place: _Place | None = None
         try:
             while True:
@@ -104,8 +99,8 @@ class Upload(Generic[T]):
                     with Produced(self._produce, skip=place.offset) as made:
                         for chunk in made.blocks_of(place.chunk):
                             self._send_chunk(place, chunk)
-                        result = made.result
-                    return self._finished(place, result)
+                        digest = made.result
+                    return self._finished(place, digest)
                 except FailedRequest as failure:
                     if place is not None and place.resumed and failure.code == "DIGEST_INVALID":
                         # The registry was wrong about what it had.
@@ -134,7 +129,7 @@ class Upload(Generic[T]):
             )
         return _Place(self._location(answer, ""), chunk=max(_CHUNK, least))
 
-    def _send_whole(self, place: _Place, known: Known) -> T:
+    def _send_whole(self, place: _Place, known: Known) -> str:
         with Produced(self._produce) as made:
             body = _Body(made, known, self._differs)
             try:
@@ -145,14 +140,14 @@ class Upload(Generic[T]):
                 if made.error is not None:
                     raise made.error from None
                 if body.complete:
-                    if (digest := self._digest_of(made.result)) != known.digest:
-                        raise self._differs(digest) from None
+                    if made.result != known.digest:
+                        raise self._differs(made.result) from None
                     if self._is_there(known.digest):
                         return made.result
                 raise
             return made.result
 
-    def _send_stream(self, place: _Place) -> T:
+    def _send_stream(self, place: _Place) -> str:
         """Send a blob of unknown size in one request, while it is made.
 
         Raises _Repeat if the registry wants a length, or does not have everything that was sent.
@@ -183,15 +178,14 @@ class Upload(Generic[T]):
             place.location = self._location(answer, place.location)
             if made.error is not None:
                 raise made.error
-            result = made.result
+            digest = made.result
         place.offset = http.received(answer, sent)
         if place.offset != sent:
             self._session.accepts_streams = False
             raise _Repeat(self._recovered(place))
-        return self._finished(place, result)
+        return self._finished(place, digest)
 
-    def _finished(self, place: _Place, result: T) -> T:
-        digest = self._digest_of(result)
+    def _finished(self, place: _Place, digest: str) -> str:
         if self._known is not None and digest != self._known.digest:
             raise self._differs(digest)
         try:
@@ -200,7 +194,7 @@ class Upload(Generic[T]):
         except FailedRequest as failure:
             if not (failure.is_temporary and self._is_there(digest)):
                 raise
-        return result
+        return digest
 
     def _send_chunk(self, place: _Place, chunk: bytes) -> None:
         """Send a chunk, with repetitions. Raises _Repeat if the registry lacks bytes before it."""
@@ -259,10 +253,10 @@ class Upload(Generic[T]):
         )
 
 
-class _Body(Generic[T]):
+class _Body:
     """A body with a length for requests, which is read once. complete: True when everything was read."""
 
-    def __init__(self, made: Produced[T], known: Known, differs: Callable[[str], ValidatorError]) -> None:
+    def __init__(self, made: Produced[str], known: Known, differs: Callable[[str], ValidatorError]) -> None:
         self._made, self._known, self._differs = made, known, differs
         self.complete = False
 
@@ -326,16 +320,14 @@ class Blobs:
             self._copied(digest, size, other) for other in self.copy_from
         )
 
-    def send(
-        self, produce: Callable[[Write], T], digest_of: Callable[[T], str], known: Known | None = None
-    ) -> T:
-        """Send a blob while `produce` writes it, and return what that returned. digest_of: takes the result.
+    def send(self, produce: Produce, known: Known | None = None) -> str:
+        """Send a blob while `produce` writes it, and return its digest.
 
         known: its digest and size if they are known in advance. After a failure, `produce` is called again,
         and must write the same bytes. Raises what it raises, ValidatorError for other bytes than those that
         are known, and MissingError if the registry fails. Nothing is kept then.
         """
-        return Upload(self.session, produce, digest_of, known).run()
+        return Upload(self.session, produce, known).run()
 
     def send_manifest(self, manifest: bytes, media_type: str, tag: str | None) -> str:
         """Send a manifest, whose blobs are all there. Return its digest. tag: None for no tag."""
@@ -437,14 +429,15 @@ class Blobs:
     def _copied(self, digest: str, size: int, other: Blobs) -> bool:
         """Send a blob if another registry has it. Return False if that fails: it can be made instead."""
 
-        def copy(write: Write) -> None:
+        def copy(write: Write) -> str:
             for part in other.read(digest, size):
                 write(part)
+            return digest
 
         if not other.has(digest, size):
             return False
         try:
-            self.send(copy, lambda _: digest, Known(digest, size))
+            self.send(copy, Known(digest, size))
         except ValidatorError as error:
             logger.warning("a layer was not taken from %s: %s", other.session.repository, error)
             return False

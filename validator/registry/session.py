@@ -13,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode, urlsplit
@@ -133,39 +133,6 @@ _CHALLENGE = re.compile(r"\s*(?P<scheme>bearer|basic)\s+(?P<values>.*)", re.IGNO
 Ask = Callable[[str, str, Mapping[str, str], Mapping[str, str] | None], bytes]
 
 
-@dataclass(frozen=True)
-class Login:
-    """A login stored by `docker login`. identity: a token that stands for user and password."""
-
-    user: str = ""
-    password: str = field(default="", repr=False)
-    identity: str = field(default="", repr=False)
-
-    @property
-    def basic(self) -> str | None:
-        """The value of a header for Basic authentication, or None without a user."""
-        return http.basic(f"{self.user}:{self.password}") if self.user else None
-
-
-def stored_login(host: str) -> Login:
-    """Return Docker's login for a registry, empty if there is none. Raises MissingError if a helper fails."""
-    import docker.auth
-    from docker.errors import DockerException
-
-    try:
-        with warnings.catch_warnings():
-            # The SDK warns about a helper that is not installed, and then raises an error that says the same.
-            warnings.simplefilter("ignore")
-            found: Mapping[str, Any] = docker.auth.load_config().resolve_authconfig(host) or {}
-    except (DockerException, OSError, ValueError) as error:
-        raise MissingError(
-            f"the login for {host} can't be read from Docker's configuration: {type(error).__name__}",
-            hint=f"check ~/.docker/config.json and its credential helper, or run `docker login {host}` again",
-        ) from error
-    values = {name.lower(): str(value) for name, value in found.items() if value}
-    return Login(values.get("username", ""), values.get("password", ""), values.get("identitytoken", ""))
-
-
 class _Token(msgspec.Struct):
     token: str = ""
     access_token: str = ""
@@ -202,7 +169,7 @@ class Authorization:
             if found is None:
                 return False
             if found["scheme"].lower() == "basic":
-                self._header = self._login.basic
+                self._header = self._login[0]
                 return self._header is not None and self._header != refused
             # Its parameters: `realm="https://…",service="…"`.
             pairs = (part.partition("=") for part in parse_http_list(found["values"]))
@@ -210,11 +177,34 @@ class Authorization:
             return True
 
     @cached_property
-    def _login(self) -> Login:
-        return stored_login(self._host)
+    def _login(self) -> tuple[str | None, str]:
+        """What `docker login` stored. Raises MissingError if a credential helper fails.
+
+        That is the value of a header for Basic authentication or None, and a token that stands for user and
+        password, or an empty text.
+        """
+        import docker.auth
+        from docker.errors import DockerException
+
+        try:
+            with warnings.catch_warnings():
+                # The SDK warns about a helper that is not installed. Then it raises an error that says so.
+                warnings.simplefilter("ignore")
+                found: Mapping[str, Any] = docker.auth.load_config().resolve_authconfig(self._host) or {}
+        except (DockerException, OSError, ValueError) as error:
+            raise MissingError(
+                f"the login for {self._host} can't be read from Docker's configuration:"
+                f" {type(error).__name__}",
+                hint="check ~/.docker/config.json and its credential helper, or run"
+                f" `docker login {self._host}` again",
+            ) from error
+        values = {name.lower(): str(value) for name, value in found.items() if value}
+        user = values.get("username")
+        basic = http.basic(f"{user}:{values.get('password', '')}") if user else None
+        return basic, values.get("identitytoken", "")
 
     def _renew(self, challenge: Mapping[str, str]) -> None:
-        realm, login = challenge.get("realm", ""), self._login
+        realm, (basic, identity) = challenge.get("realm", ""), self._login
         try:
             address = urlsplit(http.joined("", realm))
         except HttpFailure as failure:
@@ -229,14 +219,14 @@ class Authorization:
             )
         wanted = {"service": challenge.get("service", ""), "client_id": _CLIENT}
         started = time.monotonic()
-        if login.identity:
+        if identity:
             form = {**wanted, "scope": " ".join(self._scopes), "grant_type": "refresh_token"}
-            answer = self._ask("POST", realm, {}, {**form, "refresh_token": login.identity})
+            answer = self._ask("POST", realm, {}, {**form, "refresh_token": identity})
         else:
             query = [(name, value) for name, value in wanted.items() if value]
             query += [("scope", scope) for scope in self._scopes]
             asked = f"{realm}{'&' if address.query else '?'}{urlencode(query)}"
-            headers = {"Authorization": login.basic} if login.basic else {}
+            headers = {"Authorization": basic} if basic else {}
             answer = self._ask("GET", asked, headers, None)
         try:
             found = msgspec.json.decode(answer, type=_Token)

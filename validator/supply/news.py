@@ -17,8 +17,8 @@ import yaml
 from .._vendor.packaging.requirements import Requirement
 from .._vendor.packaging.utils import canonicalize_name
 from ..compat import facts, policies, releases
-from ..compat.inspect.build import WheelFile, write
-from ..compat.inspect.elf import InspectionError
+from ..compat.elf import InspectionError
+from ..compat.inspect import WheelFile, write
 from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
 from ..system.runs import temporary_directory
@@ -137,26 +137,18 @@ def _new_releases(offered: Mapping[Version, list[IndexFile]], candidates: bool) 
 
     With candidates, also the newest candidate of each later release.
     """
-    stable = [Version(known.version) for known in releases.releases() if not known.prerelease]
-    known = {Version(known.version) for known in releases.releases()}
-    newest_of_minor: dict[tuple[int, ...], Version] = {}
-    for version in stable:
-        newest_of_minor[version.release[:2]] = max(version, newest_of_minor.get(version.release[:2], version))
-    last = max((version for version in offered if not version.is_prerelease), default=max(stable))
-    newest_candidates: dict[tuple[int, ...], Version] = {}
-    for version in offered:
-        if version.is_devrelease:
-            continue
-        if version.is_prerelease:
-            if version > last:
-                before = newest_candidates.get(version.release, version)
-                newest_candidates[version.release] = max(version, before)
-        elif version not in known and version > newest_of_minor.get(version.release[:2], max(stable)):
-            yield from _release(version, offered[version])
+    known = {Version(release.version) for release in releases.releases()}
+    stable = sorted(Version(release.version) for release in releases.releases() if not release.prerelease)
+    newest = {version.release[:2]: version for version in stable}
+    final = [version for version in offered if not version.is_prerelease]
+    new = [version for version in final if version > newest.get(version.release[:2], stable[-1])]
     if candidates:
-        for version in newest_candidates.values():
-            if version not in known:
-                yield from _release(version, offered[version])
+        last = max(final, default=stable[-1])
+        later = [one for one in sorted(offered) if one.is_prerelease and not one.is_devrelease and one > last]
+        new += {version.release: version for version in later}.values()
+    for version in new:
+        if version not in known:
+            yield from _release(version, offered[version])
 
 
 def _release(version: Version, files: list[IndexFile]) -> Iterable[NewRelease]:
@@ -272,39 +264,50 @@ _WHEEL_SOURCE = "Inspection of the release's own wheel by `validator refresh`, s
 _BOUND = re.compile(r"(==|>=)\s*([0-9][\w.]*)")
 
 
-def add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
+def _version(row: Row) -> Version:
+    return Version(row["version"])
+
+
+def _add_release(table: Table, measured: Mapping[str, Any], pythons: Sequence[str]) -> None:
     """Add a release to tensorflow.yaml. Raises MissingError if its wheel lacks what it was built for."""
     version = measured["tensorflow"]
-    extra = _extra(measured["and_cuda"])
+    extra: dict[str, str] = {}
+    for requirement in map(Requirement, measured["and_cuda"]):
+        bounds = sorted(map(str, requirement.specifier), key=lambda text: (not text.startswith(">"), text))
+        extra[canonicalize_name(requirement.name)] = ",".join(bounds)
+    extra = dict(sorted(extra.items()))
     cuda, status = _cuda(measured, extra)
-    row = {
+    row: Row = {
         "id": f"tensorflow-{version}", "version": version, "pythons": list(pythons), "cuda": cuda,
         "cudnn": _cudnn(measured, extra), "status": status, "sources": [_WHEEL],
     }  # fmt: skip
-    table.put("releases", row, lambda row: Version(row["version"]))
-    if extra:
-        _add_extra(table, version, extra)
+    table.put("releases", row, _version)
+    if not extra:
+        return
+    new = {
+        "id": f"extra-{version}", "releases": [],
+        "style": "exact" if all(pin.startswith("==") for pin in extra.values()) else "range",
+        "wheels": extra, "status": _MEASURED, "sources": [_WHEEL],
+    }  # fmt: skip
+    same = (row for row in table.rows("extras") if row["wheels"] == extra and row["style"] != "none")
+    row = next(same, new)
+    if version not in row["releases"]:
+        row = {**row, "releases": [*row["releases"], version]}
+        table.put("extras", row, lambda row: Version(row["releases"][0]))
 
 
-def add_pythons(table: Table, version: str, pythons: Sequence[str]) -> None:
-    """Replace the Pythons of a known release."""
-    for row in table.rows("releases"):
-        if row["version"] == version:
-            table.put("releases", {**row, "pythons": list(pythons)}, lambda row: Version(row["version"]))
-
-
-def remove_release(table: Table, version: str) -> None:
-    """Remove a release and its extra from tensorflow.yaml."""
-    table.remove("releases", f"tensorflow-{version}")
-    for row in table.rows("extras"):
-        if row["releases"] == [version]:
-            table.remove("extras", row["id"])
-
-
-def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
+def _add_cuda(table: Table, index: PackageIndex, file: IndexFile) -> None:
     """Add a CUDA release to wheels.yaml. Raises MissingError if `cuda-toolkit` lacks a component."""
+    with temporary_directory("metadata") as directory:
+        path = directory / file.filename
+        index.download(file, path)
+        try:
+            with WheelFile(path) as wheel:
+                requirements = wheel.metadata().get_all("Requires-Dist", [])
+        except InspectionError as error:
+            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
     found: dict[str, str] = {}
-    suffix = f"cu{Version(version).major}"
+    version, suffix = cuda_release(file), f"cu{file.version.major}"
     for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name).removeprefix("nvidia-").removesuffix(f"-{suffix}")
         bound = _BOUND.search(str(requirement.specifier))
@@ -322,63 +325,6 @@ def add_cuda(table: Table, version: str, requirements: Iterable[str]) -> None:
         "status": "verified", "sources": ["cuda-toolkit-meta"],
     }  # fmt: skip
     table.put("cuda", row, lambda row: Version(row["release"]))
-
-
-def add_cudnn(table: Table, suffix: str, versions: Sequence[str]) -> None:
-    """Add cuDNN releases to the row of a suffix in wheels.yaml, which is made if there is none."""
-    new = {"id": f"cudnn-{suffix}", "suffix": suffix, "releases": [], "read": ""}
-    new |= {"status": "verified", "sources": ["idx"]}
-    old: Row = next((row for row in table.rows("cudnn") if row["suffix"] == suffix), new)
-    releases = sorted({*old["releases"], *versions}, key=Version)
-    table.put("cudnn", {**old, "releases": releases}, lambda row: row["suffix"])
-
-
-def set_date(table: Table, today: datetime.date) -> None:
-    """Write into wheels.yaml that the whole index was read today."""
-    for row in table.rows("cudnn"):
-        table.put("cudnn", {**row, "read": today.isoformat()}, lambda row: row["suffix"])
-
-
-def add_source(text: str) -> str:
-    """Return the text of sources.yaml with the source that the rows of a release name."""
-    lines = text.splitlines()
-    if any(line.startswith(f"{_WHEEL}: ") for line in lines):
-        return text
-    later = (
-        number
-        for number, line in enumerate(lines)
-        if not line.startswith("#") and line.partition(":")[0].strip('"') > _WHEEL
-    )
-    lines.insert(next(later, len(lines)), f'{_WHEEL}: "{_WHEEL_SOURCE}"')
-    return "\n".join(lines) + "\n"
-
-
-def _extra(requirements: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for requirement in map(Requirement, requirements):
-        bounds = sorted(
-            (str(one) for one in requirement.specifier), key=lambda text: (not text.startswith(">"), text)
-        )
-        found[canonicalize_name(requirement.name)] = ",".join(bounds)
-    return dict(sorted(found.items()))
-
-
-def _add_extra(table: Table, version: str, extra: Mapping[str, str]) -> None:
-    for row in table.rows("extras"):
-        if row["wheels"] == extra and row["style"] != "none":
-            if version not in row["releases"]:
-                table.put("extras", {**row, "releases": [*row["releases"], version]}, _first)
-            return
-    row = {
-        "id": f"extra-{version}", "releases": [version],
-        "style": "exact" if all(pin.startswith("==") for pin in extra.values()) else "range",
-        "wheels": extra, "status": _MEASURED, "sources": [_WHEEL],
-    }  # fmt: skip
-    table.put("extras", row, _first)
-
-
-def _first(row: Row) -> Version:
-    return Version(row["releases"][0])
 
 
 def _cuda(measured: Mapping[str, Any], extra: Mapping[str, str]) -> tuple[str, str]:
@@ -408,7 +354,7 @@ def _cudnn(measured: Mapping[str, Any], extra: Mapping[str, str]) -> str:
         raise MissingError(
             f"tensorflow {measured['tensorflow']}: neither its code nor the extra and-cuda says which cuDNN"
             " it needs",
-            hint="extend validator/compat/inspect/build.py so that it reads the version from this code",
+            hint="extend validator/compat/inspect.py so that it reads the version from this code",
         )
     return major_minor(headers)
 
@@ -441,31 +387,34 @@ def write_facts(
         # A nightly build takes the place of the one before it.
         superseded = [old.version for old in releases.releases() if Version(old.version).is_devrelease]
     for version in superseded:
-        remove_release(tensorflow, version)
+        tensorflow.remove("releases", f"tensorflow-{version}")
+        for row in tensorflow.rows("extras"):
+            if row["releases"] == [version]:
+                tensorflow.remove("extras", row["id"])
     for release, inspected in zip(found.releases, builds, strict=True):
-        add_release(tensorflow, inspected, release.pythons)
-    for version, pythons in found.pythons.items():
-        add_pythons(tensorflow, version, pythons)
+        _add_release(tensorflow, inspected, release.pythons)
+    for row in tensorflow.rows("releases"):
+        if pythons := found.pythons.get(row["version"]):
+            tensorflow.put("releases", {**row, "pythons": list(pythons)}, _version)
     for file in found.cuda:
-        add_cuda(wheels, cuda_release(file), _requirements(index, file))
+        _add_cuda(wheels, index, file)
+    rows = {row["suffix"]: row for row in wheels.rows("cudnn")}
     for suffix, versions in found.cudnn.items():
-        add_cudnn(wheels, suffix, versions)
-    set_date(wheels, today)
+        new = {"id": f"cudnn-{suffix}", "suffix": suffix, "releases": [], "read": ""}
+        row = rows.get(suffix, {**new, "status": "verified", "sources": ["idx"]})
+        rows[suffix] = {**row, "releases": sorted({*row["releases"], *versions}, key=Version)}
+    for row in rows.values():
+        # The whole index was read today.
+        wheels.put("cudnn", {**row, "read": today.isoformat()}, lambda row: row["suffix"])
     for name, table in (("tensorflow", tensorflow), ("wheels", wheels)):
         (data / f"{name}.yaml").write_text(table.text, encoding="utf-8")
     if builds:
         write(data / "builds.yaml", builds, without=superseded)
-        sources = data / "sources.yaml"
-        sources.write_text(add_source(sources.read_text(encoding="utf-8")), encoding="utf-8")
-
-
-def _requirements(index: PackageIndex, file: IndexFile) -> list[str]:
-    """Return the requirements of a small wheel. Raises MissingError."""
-    with temporary_directory("metadata") as directory:
-        path = directory / file.filename
-        index.download(file, path)
-        try:
-            with WheelFile(path) as wheel:
-                return wheel.metadata().get_all("Requires-Dist", [])
-        except InspectionError as error:
-            raise MissingError(f"{file.filename}: its metadata can't be read: {error}") from error
+        # The rows of a release name this source.
+        path = data / "sources.yaml"
+        lines = path.read_text(encoding="utf-8").splitlines()
+        names = [None if line.startswith("#") else line.partition(":")[0].strip('"') for line in lines]
+        if _WHEEL not in names:
+            later = (number for number, name in enumerate(names) if name is not None and name > _WHEEL)
+            lines.insert(next(later, len(lines)), f'{_WHEEL}: "{_WHEEL_SOURCE}"')
+            path.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -19,7 +19,7 @@ from docker.errors import DockerException
 from requests import RequestException
 
 from ..assemble import bootstrap
-from ..assemble.base_finder import TAG, PinnedBase, text_of
+from ..assemble.base_finder import PINNED, TAG, text_of
 from ..assemble.bootstrap import DebianLock, DebianPackage, available, lock_path, read_lock
 from ..assemble.layer_table import SharedRow
 from ..compat.compile import read_yaml
@@ -93,10 +93,8 @@ def _facts(options: Options) -> Changes:
 
 
 def pythons(root: Path) -> list[str]:
-    """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first.
-
-    Read from the facts as they are edited, to which the same run may just have added a release.
-    """
+    """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first."""
+    # From the facts as they are edited: the same run may just have added a release.
     rows = read_yaml(root / "validator/compat/data/tensorflow.yaml")["releases"]
     found = {python for row in rows for python in row["pythons"]}
     return sorted((python for python in found if Version(python) >= _OLDEST), key=Version)
@@ -105,7 +103,7 @@ def pythons(root: Path) -> list[str]:
 def refreshed_bases(root: Path) -> dict[str, str]:
     """Return the new images/bases.yaml. Raises MissingError without the Docker Engine or the registry."""
     api = reach().quick.api
-    bases: dict[str, PinnedBase] = {}
+    bases: dict[str, str] = {}
     for python in pythons(root):
         name = TAG.format(python)
         try:
@@ -115,17 +113,15 @@ def refreshed_bases(root: Path) -> dict[str, str]:
                 f"the digest of {name} can't be read from its registry: {' '.join(str(error).split())[:200]}",
                 hint="check the engine's network and proxy settings",
             ) from error
-        base = PinnedBase.parse(f"{name}@{digest}")
-        if base is None:
+        bases[python] = f"{name}@{digest}"
+        if not PINNED.fullmatch(bases[python]):
             raise MissingError(f"the registry returned an invalid digest for {name}: {digest[:100]}")
-        bases[python] = base
     return {BASES: text_of(bases)}
 
 
 def base_versions(text: str) -> dict[str, str]:
     """Return the bases in the file with their digests, shortened to 12 digits."""
-    lines = [line.partition(": ")[2] for line in text.splitlines() if not line.startswith("#")]
-    return {base.name: base.digest[:19] for base in map(PinnedBase.parse, lines) if base}
+    return {found["name"]: found["digest"][:19] for found in PINNED.finditer(text)}
 
 
 def refreshed_layers(root: Path) -> dict[str, str]:
@@ -142,25 +138,20 @@ def layer_versions(text: str) -> dict[str, str]:
     return {f"{row.name} (row {row.key[:12]})": row.digest[:19] for row in rows}
 
 
-def _python(options: Options) -> Changes:
-    found = python_packages.refreshed(ROOT, host_sources(), upgrade=not options.keep)
-    return pinned(found, python_packages.versions, ROOT)
-
-
-def _debian(options: Options) -> Changes:
-    found = debian_locks(ROOT, only_if_gone=options.if_gone)
-    return pinned(found, debian_versions, ROOT)
-
-
 FACTS = "facts"
 #: All parts. The facts come first: they say for which Pythons there must be bases, and bring new locks.
 PARTS: Mapping[str, Part] = {
     FACTS: _facts,
-    "python": _python,
+    "python": lambda options: pinned(
+        python_packages.refreshed(ROOT, host_sources(), upgrade=not options.keep),
+        python_packages.versions, ROOT,
+    ),
     "bases": lambda _: pinned(refreshed_bases(ROOT), base_versions, ROOT),
-    "debian": _debian,
+    "debian": lambda options: pinned(
+        debian_locks(ROOT, only_if_gone=options.if_gone), debian_versions, ROOT
+    ),
     "layers": lambda _: pinned(refreshed_layers(ROOT), layer_versions, ROOT),
-}
+}  # fmt: skip
 
 
 def difference(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
@@ -245,8 +236,14 @@ def debian_locks(root: Path, *, only_if_gone: bool = False) -> dict[str, str]:
     for suite in bootstrap.SUITES.values():
         path = lock_path(suite)
         lock = debian_lock(suite, sources)
-        if path.is_file() and _unchanged(read_lock(suite), lock, sources, only_if_gone):
-            lock = read_lock(suite)
+        if path.is_file():
+            old = read_lock(suite)
+            superseded = set(old.packages) - set(lock.packages)
+            keep = old.digest == lock.digest
+            if not keep and only_if_gone and superseded:
+                with temporary_directory("apt") as directory:
+                    keep = available(superseded, old, sources, directory)
+            lock = old if keep else lock
         found[str(path.relative_to(root.resolve()))] = lock.text
     return found
 
@@ -271,23 +268,23 @@ def debian_lock(suite: str, sources: bootstrap.AptSources) -> DebianLock:
             ],
             environment, suite,
         )  # fmt: skip
-        found = list(_URI.finditer(printed))
-        wanted = [f"{name}={version}" for name, version in map(_name_and_version, found)]
+        found = [(unquote(match["file"]).split("_", 1), match) for match in _URI.finditer(printed)]
+        wanted = [f"{name}={version}" for (name, version), _ in found]
         built_from = _source_versions(_apt(["show", *wanted], environment, suite, program="apt-cache"))
-    packages = [_package(match, sources, built_from) for match in found]
+    packages = []
+    for (name, version), match in found:
+        source = built_from.get((name, version), bootstrap.usual_source_version(version))
+        for archive, mirror in sources.mirrors.items():
+            if match["uri"].startswith(f"{mirror}/pool/"):
+                path = archive + unquote(match["uri"].removeprefix(mirror))
+                size, sha256 = int(match["size"]), match["sha256"]
+                packages.append(DebianPackage(name, version, path, size, sha256, source))
+                break
+        else:
+            raise MissingError(f"apt would download {name} from outside Debian's archives")
     snapshot = datetime.now(timezone.utc) + _SNAPSHOT_AFTER
     packages.sort(key=lambda package: package.name)
     return DebianLock(suite, f"{snapshot:%Y%m%dT%H0000Z}", tuple(packages))
-
-
-def _unchanged(old: DebianLock, new: DebianLock, sources: bootstrap.AptSources, only_if_gone: bool) -> bool:
-    if old.digest == new.digest:
-        return True
-    superseded = set(old.packages) - set(new.packages)
-    if not only_if_gone or not superseded:
-        return False
-    with temporary_directory("apt") as directory:
-        return available(superseded, old, sources, directory)
 
 
 def _configure(directory: Path, suite: str, sources: bootstrap.AptSources) -> Path:
@@ -339,20 +336,3 @@ def _source_versions(stanzas: str) -> dict[tuple[str, str], str]:
         if named and {"Package", "Version"} <= fields.keys():
             found[fields["Package"], fields["Version"]] = named[1]
     return found
-
-
-def _name_and_version(match: re.Match[str]) -> tuple[str, str]:
-    name, _, version = unquote(match["file"]).partition("_")
-    return name, version
-
-
-def _package(
-    match: re.Match[str], sources: bootstrap.AptSources, built_from: Mapping[tuple[str, str], str]
-) -> DebianPackage:
-    uri, (name, version) = match["uri"], _name_and_version(match)
-    for archive, mirror in sources.mirrors.items():
-        if uri.startswith(f"{mirror}/pool/"):
-            path = archive + unquote(uri.removeprefix(mirror))
-            source = built_from.get((name, version), bootstrap.usual_source_version(version))
-            return DebianPackage(name, version, path, int(match["size"]), match["sha256"], source)
-    raise MissingError(f"apt would download {name} from outside Debian's archives")

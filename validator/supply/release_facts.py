@@ -22,14 +22,11 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from zipfile import ZipFile
 
-import msgspec
-import yaml
-
 from ..assemble.wheels import Wheelhouse
 from ..compat import facts, inspect
-from ..compat.inspect import InvalidWheelName, build, wheel_name
-from ..compat.inspect.build import ZIP_ERRORS, inspect_tensorflow
-from ..compat.inspect.elf import InspectionError
+from ..compat import inspect as build
+from ..compat.elf import InspectionError
+from ..compat.inspect import ZIP_ERRORS, inspect_tensorflow
 from ..compat.releases import Release, add_wheel
 from ..errors import InputError, MissingError, ValidatorError
 from ..locks.index import IndexFile, PackageIndex, sha256_of
@@ -39,7 +36,7 @@ from ..system import http, processes
 from ..system.files import cache_directory, full_disk_named, says_full_disk, write_atomically
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
-from ..versions import Version
+from ..versions import InvalidWheelName, Version, wheel_name
 from .freshness import remember
 from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
 
@@ -160,36 +157,34 @@ def inspected_row(
     Raises MissingError if the wheel can't be downloaded, and InspectionError if it is not a TensorFlow wheel.
     """
     wheel = release.wheel
-    kept = directory / f"{wheel.filename}-{version_of_inspection()}.yaml"
+    kept = directory / f"{wheel.filename}-{version_of_inspection()}.json"
     if kept.is_file():
         say(f"{wheel.filename}: inspected by an earlier run")
-        return _read(kept)
-    path = directory / wheel.filename
-    if not (path.is_file() and sha256_of(path) == wheel.sha256):
-        size = index.size(wheel)
-        say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
-        index.download(wheel, path)
-    try:
-        refuse_large_library(path, directory)
-        say(f"{wheel.filename}: inspecting")
-        with full_disk_named(directory):
-            row = build.row(inspect_tensorflow(path, scratch=directory), today)
-        write_atomically(kept, build.render(row).encode())
-    finally:
-        path.unlink()
-    return _read(kept)
+    else:
+        path = directory / wheel.filename
+        if not (path.is_file() and sha256_of(path) == wheel.sha256):
+            size = index.size(wheel)
+            say(f"{wheel.filename}: downloading" + (f" {size / 1e6:,.0f} MB" if size else ""))
+            index.download(wheel, path)
+        try:
+            _inspect(path, wheel.filename, kept, today, say)
+        finally:
+            path.unlink()
+    found: dict[str, Any] = json.loads(kept.read_bytes())
+    return found
 
 
-def refuse_large_library(path: Path, directory: Path) -> None:
-    """Raise MissingError if the largest library of a wheel does not fit on the disk."""
-    try:
-        with ZipFile(path) as archive:
-            largest = max((member.file_size for member in archive.infolist()), default=0)
-    except ZIP_ERRORS:
-        # The inspection says what is wrong with the file.
-        return
-    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
-    _refuse_small_disk(directory, largest, use)
+def _inspect(path: Path, name: str, kept: Path, today: datetime.date, say: Say) -> None:
+    """Write the row of a wheel. name: of the file, for messages. Raises MissingError if the disk is full."""
+    # If the file is damaged, the inspection says what is wrong with it.
+    with contextlib.suppress(*ZIP_ERRORS), ZipFile(path) as archive:
+        largest = max((member.file_size for member in archive.infolist()), default=0)
+        use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+        _refuse_small_disk(kept.parent, largest, use)
+    say(f"{name}: inspecting")
+    with full_disk_named(kept.parent):
+        row = build.row(inspect_tensorflow(path, scratch=kept.parent), today)
+    write_atomically(kept, json.dumps(row).encode())
 
 
 def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
@@ -200,11 +195,6 @@ def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
             f"{directory}: {use}, but only {free / 1e9:.1f} GB are free",
             hint="free some space, or set VALIDATOR_CACHE to a directory on another disk",
         )
-
-
-def _read(kept: Path) -> dict[str, Any]:
-    found: list[dict[str, Any]] = yaml.safe_load(kept.read_text(encoding="utf-8"))
-    return found[0]
 
 
 def version_of_inspection() -> str:
@@ -234,7 +224,7 @@ _DATA = Path("validator/compat/data")
 
 def new_on_index(sources: PackageSources, asked: Asked, today: datetime.date) -> tuple[str, ...]:
     """Return lines that say what is new on the index, and remember it. Raises MissingError."""
-    return tuple(_described(_asked(PackageIndex(sources), asked, today)))
+    return _asked(PackageIndex(sources), asked, today)[1]
 
 
 def refreshed(
@@ -246,7 +236,7 @@ def refreshed(
     InputError if what the index has can't become a fact.
     """
     index = PackageIndex(sources)
-    found = _asked(index, asked, today)
+    found, new = _asked(index, asked, today)
     if not found and today - facts.read_on() < _CONFIRMED_AFTER:
         return {}, ()
     refuse_installed(root)
@@ -272,7 +262,7 @@ def refreshed(
         say("writing the documentation")
         for module in DOCUMENTATION:
             copy.run(module)
-        lines = [*_described(found), *difference(before, after)]
+        lines = [*new, *difference(before, after)]
         cudnn = [version for versions in found.cudnn.values() for version in versions]
         by_hand = [*needs_a_person(map(cuda_release, found.cuda), cudnn), *unresolved]
         if by_hand:
@@ -283,18 +273,13 @@ def refreshed(
         return files, tuple(lines)
 
 
-def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> News:
-    """Ask the index what is new, and remember the answer."""
+def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> tuple[News, tuple[str, ...]]:
+    """Ask the index what is new, and remember the answer. Return it, and as lines."""
     found = news(index, asked)
-    remember(found.as_seen(), datetime.datetime.combine(today, datetime.datetime.now().time()))
-    return found
-
-
-def _described(found: News) -> list[str]:
-    return [
-        f"{kind} {', '.join(versions)}: new on the package index"
-        for kind, versions in found.as_seen().items()
-    ]
+    seen = found.as_seen()
+    remember(seen, datetime.datetime.combine(today, datetime.datetime.now().time()))
+    lines = (f"{kind} {', '.join(versions)}: new on the package index" for kind, versions in seen.items())
+    return found, tuple(lines)
 
 
 def _lock(copy: Copy, found: News, say: Say) -> list[str]:
@@ -341,22 +326,6 @@ PROFILE = "full"
 _NAMED = 3
 
 
-class _Reason(msgspec.Struct):
-    outcome: str
-    text: str
-    fact: str
-
-
-class _Prediction(msgspec.Struct):
-    outcome: str
-    reasons: list[_Reason]
-
-
-class _Cell(msgspec.Struct):
-    id: str
-    prediction: _Prediction
-
-
 Group = TypeVar("Group", bound=tuple[str, ...])
 
 
@@ -372,10 +341,10 @@ def answers(root: Path) -> dict[str, Answer]:
     """Return the predictions of the code, the facts and the matrix at `root`, by cell."""
     printed = run_module(root, "validator", "plan", "--profile", PROFILE, "--format", "json")
     found = {}
-    for cell in msgspec.json.decode(printed, type=list[_Cell]):
-        outcome, reasons = cell.prediction.outcome, cell.prediction.reasons
-        texts = (f"{one.text} [{one.fact}]" for one in reasons if one.outcome == outcome)
-        found[cell.id] = Answer(outcome, next(texts, "no reason is given"))
+    for cell in json.loads(printed):
+        outcome, reasons = cell["prediction"]["outcome"], cell["prediction"]["reasons"]
+        texts = (f"{one['text']} [{one['fact']}]" for one in reasons if one["outcome"] == outcome)
+        found[cell["id"]] = Answer(outcome, next(texts, "no reason is given"))
     return found
 
 
@@ -442,15 +411,11 @@ def inspected(wheel: Wheel, say: Say, file: Callable[[], Path] | None = None) ->
     if not kept.is_file():
         path = file() if file else Path(wheel.address or "")
         directory.mkdir(parents=True, exist_ok=True)
-        refuse_large_library(path, directory)
-        say(f"{wheel.filename}: inspecting")
         try:
-            with full_disk_named(directory):
-                row = build.row(inspect_tensorflow(path, scratch=directory), datetime.date.today())
+            _inspect(path, wheel.filename, kept, datetime.date.today(), say)
         except InspectionError as error:
             # The name of a file in the cache means nothing to the user.
             raise InputError(str(error).replace(str(path), wheel.filename) if file else str(error)) from None
-        write_atomically(kept, json.dumps(row).encode())
     found: dict[str, Any] = json.loads(kept.read_bytes())
     # The same file may have had another name.
     return found | {"wheel": found["wheel"] | {"file": wheel.filename}}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
+from validator.assemble.image import OciLayout
 from validator.delivery.commands import docker_command, podman_command
 from validator.delivery.start import Place, Start, User
 from validator.engines.endpoint import reach

@@ -12,7 +12,7 @@ import pytest
 from validator.engines.containers import device_requests, offers_gpus
 from validator.engines.docker import DockerEngine
 from validator.errors import MissingError
-from validator.model.measurement import Outside, Unread
+from validator.model.record import Outside, Unread
 
 RUNTIME: dict[str, Any] = {"Runtimes": {"runc": {}, "nvidia": {}}}
 CDI_BY_UUID = {

@@ -18,7 +18,7 @@ from validator.fleet import kubernetes, kubernetes_nodes
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import CutError, Fault, FleetDown, Handle, Phase, Refused, State, Unit
 from validator.fleet.settings import KubernetesPlace, KubernetesSection
-from validator.model.measurement import labelled
+from validator.model.record import labelled
 
 from ..making import unit
 from .cluster import NAMESPACE, Cluster

@@ -8,7 +8,7 @@ import pytest
 
 from validator.fleet.kubernetes_nodes import Node, capacity, read_node, terms_of
 from validator.fleet.settings import KubernetesPlace, Toleration
-from validator.model.measurement import Unread, labelled
+from validator.model.record import Unread, labelled
 
 from .cluster import NODES
 

@@ -15,7 +15,7 @@ from validator.fleet.kubernetes import UNIT_LABEL, Kubernetes
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.protocol import Fault, Handle, Phase, State, Unit
 from validator.fleet.settings import KubernetesSection
-from validator.model.measurement import labelled
+from validator.model.record import labelled
 from validator.model.report import read_report
 
 from ...registry.server import RunningRegistry

@@ -18,8 +18,7 @@ from validator.engines.protocol import ProbeRequest, probe_request
 from validator.errors import InputError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, State, Unit, array_name
 from validator.fleet.settings import SlurmPlace
-from validator.model.measurement import Unread
-from validator.model.record import Verdict
+from validator.model.record import Unread, Verdict
 from validator.model.report import read_report
 from validator.model.verdict import judge
 

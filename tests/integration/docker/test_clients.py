@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import OciLayout, RegistryDestination
-from validator.assemble.image import Assembled, assemble
+from validator.assemble.image import Assembled, OciLayout, RegistryDestination, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.engines.endpoint import Endpoint
 from validator.model.spec import Lock

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import OciLayout
-from validator.assemble.image import Assembler
+from validator.assemble.image import Assembler, OciLayout
 from validator.engines.docker import DockerEngine
 from validator.engines.endpoint import Endpoint, connect
 from validator.errors import EXIT_INTERRUPTED, MissingError

@@ -19,8 +19,7 @@ from typing import Any, cast
 import pytest
 from docker.errors import ImageNotFound
 
-from validator.assemble.destinations import Destination, OciLayout
-from validator.assemble.image import assemble
+from validator.assemble.image import Destination, OciLayout, assemble
 from validator.assemble.layer_table import LayerTable
 from validator.assemble.layers import Encoded, Write
 from validator.assemble.wheel_layers import plan_image

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembler
+from validator.assemble.image import Assembler, RegistryDestination
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust
 from validator.compat.policies import requirements
@@ -85,7 +84,7 @@ def builder(
     directory.mkdir()
     index.add(tensorflow(SPEC.tensorflow), PIP)
     maker = maker_at(cache, index.url, endpoint)
-    if reason := maker.provides(PYTHON):
+    if reason := maker.bases.provides(PYTHON):
         pytest.skip(reason)
     yield Machine(maker, endpoint, directory, keys)
     for image in list_images(endpoint.client):

@@ -16,8 +16,7 @@ from typing import Any
 
 import pytest
 
-from validator.assemble.destinations import RegistryDestination
-from validator.assemble.image import Assembler, put_base
+from validator.assemble.image import Assembler, RegistryDestination, put_base
 from validator.certify.signatures import Signer
 from validator.certify.trust import Trust, TrustFile
 from validator.engines import images

@@ -11,8 +11,7 @@ import pytest
 
 from validator.assemble.base_finder import BasePolicy, Bases
 from validator.assemble.bootstrap import apt_sources
-from validator.assemble.destinations import RegistryDestination, destinations
-from validator.assemble.image import Assembler, put_base
+from validator.assemble.image import Assembler, RegistryDestination, destinations, put_base
 from validator.assemble.layer_table import LayerTable
 from validator.certify.provenance import Provenance, provenance_of
 from validator.certify.signatures import Signer
@@ -106,7 +105,7 @@ def test_a_base_of_a_registry_gets_packages(
         making, trust = replace(maker, bases=bases), trusting(keys[1])
         registry = Registry(place)
         publisher = Publisher(
-            making, destinations(place, making.base_repository), registry, trust, signer=keys[0]
+            making, destinations(place, making.bases.repository), registry, trust, signer=keys[0]
         )
         published = publisher.push(spec, lock, lines.append)
         assert not [line for line in lines if "not signed" in line]

@@ -58,7 +58,7 @@ _RULES = (
 )  # fmt: skip
 #: The files among these that only people edit, or that need packages that a browser does not have.
 _NOT_RULES = re.compile(
-    r"__pycache__|\.yaml$|README|/inspect/|/(compile|table)\.py$|\.bin$"
+    r"__pycache__|\.yaml$|README|/(compile|elf|inspect|table)\.py$|\.bin$"
     r"|/packaging/(?!__init__|version|LICENSE)"
 )
 

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...errors import InputError
-from ...versions import ComputeCapability
-from ..releases import FAMILY, SPECIFIC, Target
+from ..errors import InputError
+from ..versions import ComputeCapability
+from .releases import FAMILY, SPECIFIC, Target
 
 #: What can be parsed: a file mapped into memory, or its bytes.
 Buffer = bytes | mmap.mmap
@@ -141,11 +141,6 @@ class ElfFile:
             raise InspectionError(f"{self.name}: damaged: {section.name} links to section {section.link}")
         return self.sections[section.link]
 
-    def section_at(self, offset: int) -> str | None:
-        """Return the name of the section with a file offset."""
-        found = (one.name for one in self.sections if one.offset <= offset < one.offset + one.size)
-        return next(found, None)
-
     def offset_of(self, address: int) -> int:
         """Return the file offset of a virtual address. Raises InspectionError if nothing is loaded there."""
         for start, offset, size in self._segments:
@@ -209,7 +204,6 @@ class ElfFile:
 # architecture. nvcc puts them into the section `.nv_fatbin`; generated kernels may be in any data section,
 # so the whole file is searched for the header. NVIDIA does not document the layout; the fields used here
 # agree with what cuobjdump prints, and sizes that do not fit the file are errors rather than guesses.
-
 
 _FATBIN_MAGIC = struct.pack("<I", 0xBA55ED50)
 _VERSION = 1
@@ -291,7 +285,8 @@ def fatbins(elf: ElfFile) -> Iterator[Fatbin]:
                     )
                 start = position + header_size
                 images = tuple(_images(elf, start, end))
-                relocatable = elf.section_at(position) == RELOCATABLE_SECTION
+                sections = (one for one in elf.sections if one.name == RELOCATABLE_SECTION)
+                relocatable = any(one.offset <= position < one.offset + one.size for one in sections)
                 yield Fatbin(position, images, relocatable, _is_nccl(elf, start, images))
         position = buffer.find(_FATBIN_MAGIC, end)
 

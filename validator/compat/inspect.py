@@ -1,9 +1,6 @@
 """Read the facts of one TensorFlow wheel.
 
-    python -m validator.compat.inspect.build RELEASE|FILE ...   prints their rows; --write keeps them
-
-The command is a developer's tool: it downloads with pip, and pip's own configuration of the package index,
-because uv has no command that only downloads.
+python -m validator.compat.inspect FILE ...   prints their rows; --write keeps them
 """
 
 from __future__ import annotations
@@ -13,7 +10,6 @@ import ast
 import contextlib
 import datetime
 import hashlib
-import importlib.util
 import lzma
 import mmap
 import os
@@ -21,7 +17,6 @@ import posixpath
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -35,14 +30,13 @@ from typing import Any
 
 import yaml
 
-from ..._vendor.packaging.requirements import Requirement
-from ...errors import EXIT_OK, MissingError, ValidatorError
-from ...versions import Version
-from ..releases import Target
+from .._vendor.packaging.requirements import Requirement
+from ..errors import EXIT_OK, MissingError, ValidatorError
+from ..versions import Version
 from .elf import ElfFile, Fatbin, InspectionError, fatbins, is_elf
+from .releases import Target
 
 # Read the metadata and the shared libraries of a wheel, without installing or running anything.
-
 
 #: What reading a damaged ZIP archive raises. RuntimeError is for an encrypted file and for unknown methods.
 ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError)
@@ -69,10 +63,6 @@ class WheelFile:
     def __exit__(self, *_: object) -> None:
         self._archive.close()
 
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
-
     def sha256(self) -> str:
         """Return the hex digest of the file, as in the index and in lock files."""
         digest = hashlib.sha256()
@@ -83,13 +73,10 @@ class WheelFile:
 
     def metadata(self) -> Message:
         """Return the core metadata (PEP 566) as headers."""
-        names = [
-            name for name in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", name)
-        ]
+        names = [one for one in self._archive.namelist() if re.fullmatch(r"[^/]+\.dist-info/METADATA", one)]
         if len(names) != 1:
-            raise InspectionError(
-                f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
-            )
+            text = f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
+            raise InspectionError(text)
         return HeaderParser().parsestr(self.read(names[0]))
 
     def read(self, member: str) -> str:
@@ -104,10 +91,9 @@ class WheelFile:
             raise InspectionError(f"{self.path}: {member} is damaged: {error}") from None
 
     def libraries(self, scratch: Path | None = None) -> Iterator[tuple[str, ElfFile]]:
-        """Each shared library, as (member name, parsed file), valid until the next one is requested.
+        """Yield each shared library, as (member name, parsed file), valid until the next one is requested.
 
-        scratch: a folder with room for the largest library unpacked (TensorFlow: 1.5 GB); the system's
-            temporary folder if None.
+        scratch: a folder with room for the largest library unpacked (TensorFlow: 1.5 GB), or None.
         """
         for member in sorted(self._archive.namelist()):
             if not _SHARED_LIBRARY.search(member):
@@ -311,7 +297,7 @@ def inspect_tensorflow(path: Path, *, scratch: Path | None = None) -> dict[str, 
             raise InspectionError(f"{path}: a requirement can't be read: {str(error)[:200]}") from None
         return {
             "tensorflow": str(metadata["Version"]),
-            "wheel": {"file": path.name, "size": wheel.size, "sha256": wheel.sha256()},
+            "wheel": {"file": path.name, "size": path.stat().st_size, "sha256": wheel.sha256()},
             "requires": {"python": str(metadata["Requires-Python"])}
             | {name: specifiers for name, specifiers in plain.items() if specifiers},
             "and_cuda": sorted(
@@ -433,9 +419,8 @@ def _plain(requirements: Iterable[Requirement], name: str) -> list[str]:
 
 # Write rows of `data/builds.yaml`: one block for each release, one line for each group of facts.
 
-
 #: The file of measured builds that ships with the package.
-BUILDS = Path(__file__).resolve().parent.parent / "data" / "builds.yaml"
+BUILDS = Path(__file__).resolve().parent / "data" / "builds.yaml"
 
 # With libyaml it takes a fifth of the time.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -489,50 +474,16 @@ def _flow(value: Any) -> str:
     return re.sub(r"\n(\.\.\.\n)?$", "", text)
 
 
-#: Platforms of TensorFlow's wheels: manylinux2014 up to 2.20, manylinux_2_27 from 2.21 on.
-_PLATFORMS = ("manylinux_2_27_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
-
-
-def download(version: str, python: str, folder: Path) -> Path:
-    """Fetch the wheel of a release into a folder. Raises MissingError if pip can't."""
-    if importlib.util.find_spec("pip") is None:
-        raise MissingError("pip is not installed in this environment", hint=f"{sys.executable} -m ensurepip")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-cache-dir"]
-    command += ["--only-binary=:all:", f"--python-version={python}", f"--dest={folder}"]
-    command += [f"--platform={platform}" for platform in _PLATFORMS]
-    done = subprocess.run([*command, f"tensorflow=={version}"], capture_output=True, text=True, check=False)
-    wheels = sorted(folder.glob("*.whl"))
-    if done.returncode != 0 or len(wheels) != 1:
-        raise MissingError(
-            f"tensorflow {version} for Python {python}: pip could not download it:\n{done.stderr.strip()}",
-            hint="to see the releases in the index: python -m pip index versions --pre tensorflow",
-        )
-    return wheels[0]
-
-
-def row_of_target(target: str, python: str) -> dict[str, object]:
-    """Return the row of a wheel file, or of a release, whose wheel is downloaded and deleted again."""
-    today = datetime.date.today()
-    if target.endswith(".whl"):
-        return row(inspect_tensorflow(Path(target)), today)
-    with tempfile.TemporaryDirectory(prefix="inspect-wheel-") as name:
-        folder = Path(name)
-        return row(inspect_tensorflow(download(target, python, folder), scratch=folder), today)
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="inspect-wheel", description="Print facts read from TensorFlow wheels, as rows of builds.yaml."
     )
-    parser.add_argument("targets", nargs="+", metavar="RELEASE|FILE", help="2.21.0, or a wheel file")
-    parser.add_argument(
-        "--python", default="3.11", help="the Python whose wheel is read (default: %(default)s)"
-    )
+    parser.add_argument("files", nargs="+", metavar="FILE", type=Path, help="a wheel file")
     parser.add_argument("--write", action="store_true", help="also put the rows into data/builds.yaml")
     options = parser.parse_args()
     try:
-        for target in options.targets:
-            cells = row_of_target(target, options.python)
+        for file in options.files:
+            cells = row(inspect_tensorflow(file), datetime.date.today())
             print(render(cells), end="", flush=True)
             if options.write:
                 write(BUILDS, [cells])

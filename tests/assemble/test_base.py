@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from validator.assemble import base_files as reading
-from validator.assemble.base import decompressed
-from validator.assemble.base_files import BaseFiles, base_files, read_file_system
+from validator.assemble import base as reading
+from validator.assemble.base import BaseFiles, base_files, decompressed, read_file_system
 from validator.assemble.layer_table import LayerTable
 from validator.errors import InputError
 
