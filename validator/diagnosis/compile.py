@@ -169,18 +169,12 @@ def _answers() -> list[Row]:
     return entries
 
 
-@functools.cache
-def _said() -> frozenset[str]:
-    """Return the codes of the causes for which the words of people are known."""
-    return frozenset(row["values"]["of"] for _, row in messages() if row["kind"] == SAID)
-
-
 def _cause(row: Row) -> Row:
     unless = {"none": row["said_unless"]} if "said_unless" in row else {}
     said = {"when": {"all": [{SAID: {"of": row["code"]}}], **unless}, "strength": POSSIBLE}
     return {
         **{name: value for name, value in row.items() if name != "said_unless"},
-        "signs": [*row["signs"], said] if row["code"] in _said() else row["signs"],
+        "signs": [*row["signs"], said],
         "means": " ".join(row["means"].split()),
         "sources": [_source(key) for key in row["sources"]],
     }

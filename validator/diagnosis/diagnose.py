@@ -393,7 +393,34 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
     observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
     title = pasted.place(1) if pasted.has_title else ""
+    diagnosis = _diagnose(observations, pasted.read, title=title, quotes=quotes)
+    guess = _by_its_words(pasted, observations, diagnosis)
+    if guess is None:
+        return diagnosis
+    observations = observe.observe(pasted, catalogue())
+    observations.add(guess)
     return _diagnose(observations, pasted.read, title=title, quotes=quotes)
+
+
+def _by_its_words(
+    pasted: text.Pasted, observations: Observations, diagnosis: Diagnosis
+) -> Observation | None:
+    """Return which cause the words of a complaint are like, if nothing in it shows one; None if none is.
+
+    What a program printed is no prose: the catalogue knows its lines, or says that it doesn't.
+    """
+    if diagnosis.causes or diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT):
+        return None
+    if any(map(observations.has, (UNRECOGNIZED, CPU_WANTED, PLAIN_QUESTION))) or not diagnosis.facts:
+        return None
+    from . import likeness
+
+    alike = likeness.table().most_like("\n".join(line.text for line in pasted.paste_lines()))
+    if alike is None or alike.margin < likeness.MARGIN or alike.code == likeness.NONE:
+        return None
+    return Observation(
+        SAID, {"of": alike.code}, ", ".join(alike.words), "words of the text", certainty=Certainty.STATED
+    )
 
 
 def _diagnose(

@@ -1,0 +1,191 @@
+"""Name the cause whose descriptions a person's prose is most like, where no rule says more.
+
+Rules know phrases; people have many more. So the words of each cause are kept as a direction: the mean of the
+texts that describe it (the catalogue, the corpus, and posts that were written for this purpose), as the
+classifier of Rocchio has it, with TF-IDF weights of words, pairs of words and parts of words. A text is
+compared with each direction. `scripts/compile-data` makes the file, which is all that is read at run time.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import math
+import re
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from .catalogue import DATA
+
+PATH = DATA / "likeness.txt"
+#: The name of the texts that describe no fault.
+NONE = "none"
+#: Features are numbered by their hash, so different ones may share a number.
+_SIZE = 8192
+#: Characters of a text that are looked at.
+_LONGEST = 6000
+#: The least words of prose that can be compared.
+FEWEST_WORDS = 25
+#: How much more a text has to be like the first cause than like the second one. Of the posts in
+#: tests/corpus/posts.yaml, each compared without the others, three of four above it are named rightly.
+MARGIN = 0.05
+#: The part of a number that is kept in a byte.
+_IDF_STEPS = 24
+_LEVELS = 127
+_WORD = re.compile(r"[a-z0-9][a-z0-9_+'.-]*[a-z0-9+]|[a-z0-9]|[^\W\d_a-z]+", re.IGNORECASE)
+#: Characters from here on are of languages that write no spaces between words.
+_WITHOUT_SPACES = "\u2e80"
+_LETTERS = re.compile(r"[^\W\d_]{2,}")
+#: A line of prose has so many words, and they are so much of it.
+_LINE_WORDS, _LINE_SHARE = 4, 0.55
+_COMMON_WORDS = (
+    "the a an to of and in is it that i my on with for this but as at by be are was were have has had not"
+    " no or from so if me you we they he she do does did can could would will just there here what which when"
+    " then than up out all any"
+)
+_COMMON = frozenset(_COMMON_WORDS.split())
+
+
+@dataclass(frozen=True)
+class Likeness:
+    """The cause that a text is most like. words: those of the text that speak most for it."""
+
+    code: str
+    margin: float
+    words: tuple[str, ...]
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words that are compared, in lower case."""
+    return _WORD.findall(text[:_LONGEST].lower())
+
+
+def prose(lines: Iterable[str]) -> str:
+    """Return the lines in which somebody tells something: no tables, logs, commands or fields of a form."""
+    kept = []
+    for line in lines:
+        words = _LETTERS.findall(line)
+        enough = len(words) >= _LINE_WORDS or any(word[0] >= _WITHOUT_SPACES for word in words)
+        if enough and "|" not in line and sum(map(len, words)) >= _LINE_SHARE * len(line):
+            kept.append(line)
+    return "\n".join(kept)
+
+
+def _length(words: Iterable[str]) -> int:
+    """Return the number of words, two characters each where no spaces are written."""
+    return sum(len(word) // 2 if word[0] >= _WITHOUT_SPACES else 1 for word in words)
+
+
+def _parts(word: str) -> list[str]:
+    """Return the parts of a word: four letters each, or one or two characters where no spaces are written."""
+    if word[0] >= _WITHOUT_SPACES:
+        return [word[i : i + size] for size in (1, 2) for i in range(len(word) - size + 1)]
+    return [f"^{word}$"[i : i + 4] for i in range(len(word) - 1)]
+
+
+def _features(words: Sequence[str]) -> tuple[Counter[int], Mapping[int, list[str]]]:
+    """Return how often each feature occurs, and the words that each one is a part of."""
+    counts: Counter[int] = Counter()
+    sources: defaultdict[int, list[str]] = defaultdict(list)
+    before = ""
+    for word in words:
+        names = [f"part {part}" for part in _parts(word)]
+        if word not in _COMMON:
+            names.append(f"word {word}")
+        if before:
+            names.append(f"pair {before} {word}")
+        before = word
+        for name in names:
+            number = zlib.crc32(name.encode("utf-8", "surrogatepass")) % _SIZE
+            counts[number] += 1
+            sources[number].append(word)
+    return counts, sources
+
+
+def _weighted(counts: Mapping[int, int], idf: Sequence[float]) -> dict[int, float]:
+    """Return the weights of a text's features, as a vector of length 1."""
+    weights = {number: (1 + math.log(count)) * idf[number] for number, count in counts.items()}
+    length = math.sqrt(sum(weight * weight for weight in weights.values())) or 1.0
+    return {number: weight / length for number, weight in weights.items()}
+
+
+def train(texts: Iterable[tuple[str, str]]) -> bytes:
+    """Return the file. texts: pairs of a cause's code, or NONE, and a text that describes it."""
+    counted = [(code, _features(words_of(text))[0]) for code, text in texts]
+    documents = Counter(number for _, counts in counted for number in counts)
+    exact = [math.log((1 + len(counted)) / (1 + documents[number])) + 1 for number in range(_SIZE)]
+    kept = bytes(min(255, round(value * _IDF_STEPS)) for value in exact)
+    idf = [value / _IDF_STEPS for value in kept]
+    codes = sorted({code for code, _ in counted})
+    means = {code: [0.0] * _SIZE for code in codes}
+    sizes = Counter(code for code, _ in counted)
+    for code, counts in counted:
+        for number, weight in _weighted(counts, idf).items():
+            means[code][number] += weight / sizes[code]
+    middle = [sum(column) / len(codes) for column in zip(*means.values(), strict=True)]
+    rows = []
+    for code in codes:
+        # Only what is unlike the other causes tells anything.
+        direction = [value - common for value, common in zip(means[code], middle, strict=True)]
+        length = math.sqrt(sum(value * value for value in direction)) or 1.0
+        rows.append([value / length for value in direction])
+    largest = [max(map(abs, row)) or 1.0 for row in rows]
+    # All causes of one feature stand together.
+    matrix = bytes(
+        round(row[number] / scale * _LEVELS) & 0xFF
+        for number in range(_SIZE)
+        for row, scale in zip(rows, largest, strict=True)
+    )
+    head = json.dumps({"codes": codes, "scales": [round(scale / _LEVELS, 9) for scale in largest]})
+    # As text, because the page has the files that it reads in one JSON file.
+    return base64.b85encode(zlib.compress(head.encode() + b"\n" + kept + matrix, 9)) + b"\n"
+
+
+@dataclass(frozen=True)
+class Table:
+    """What was learned. rows: for each feature, a signed byte for each cause."""
+
+    codes: tuple[str, ...]
+    scales: tuple[float, ...]
+    idf: tuple[float, ...]
+    rows: memoryview
+
+    @classmethod
+    def read(cls, data: bytes) -> Table:
+        """Return the table of a file that `train` made."""
+        head, _, rest = zlib.decompress(base64.b85decode(data.strip())).partition(b"\n")
+        known = json.loads(head)
+        idf = tuple(value / _IDF_STEPS for value in rest[:_SIZE])
+        return cls(tuple(known["codes"]), tuple(known["scales"]), idf, memoryview(rest)[_SIZE:].cast("b"))
+
+    def most_like(self, text: str) -> Likeness | None:
+        """Return the cause that a text is most like; None for a text with little prose."""
+        words = words_of(prose(text.splitlines()))
+        if _length(words) < FEWEST_WORDS:
+            return None
+        counts, sources = _features(words)
+        weights = _weighted(counts, self.idf)
+        many = len(self.codes)
+        scores = [0.0] * many
+        for number, weight in weights.items():
+            row = self.rows[number * many : (number + 1) * many]
+            for position, value in enumerate(row):
+                if value:
+                    scores[position] += weight * value
+        scores = [score * scale for score, scale in zip(scores, self.scales, strict=True)]
+        first, second = sorted(range(many), key=scores.__getitem__)[-1:-3:-1]
+        spoken: Counter[str] = Counter()
+        for number, weight in weights.items():
+            for word in set(sources[number]) - _COMMON:
+                spoken[word] += weight * self.rows[number * many + first]  # type: ignore[assignment]
+        top = tuple(word for word, _ in spoken.most_common(6))
+        return Likeness(self.codes[first], scores[first] - scores[second], top)
+
+
+@functools.cache
+def table() -> Table:
+    """Return the table that comes with this tool."""
+    return Table.read(PATH.read_bytes())
