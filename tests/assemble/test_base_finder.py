@@ -281,20 +281,33 @@ def test_a_python_that_debian_does_not_have(debian: list[str], table: LayerTable
 # --- an archive of an engine --------------------------------------------------------------------------
 
 
-def saved(path: Path, layers: list[bytes], diff_ids: list[str]) -> None:
-    """Write an archive as `docker image save` does."""
-    config = {
+def saved(path: Path, layers: list[bytes], diff_ids: list[str], oci: bool = False, padding: int = 0) -> None:
+    """Write an archive as `docker image save` does, or as Podman does in OCI's format."""
+    configuration = {
         "os": "linux",
         "architecture": "amd64",
         "config": {"User": "7"},
         "rootfs": {"diff_ids": diff_ids},
+        "comment": " " * padding,
     }
-    names = [f"{number}/layer.tar" for number in range(len(layers))]
-    files = {
-        "config.json": json.dumps(config).encode(),
-        "manifest.json": json.dumps([{"Config": "config.json", "Layers": names}]).encode(),
-        **dict(zip(names, layers, strict=True)),
-    }
+    config = json.dumps(configuration).encode()
+    files: dict[str, bytes] = {}
+
+    def blob(content: bytes) -> dict[str, object]:
+        digest = hashlib.sha256(content).hexdigest()
+        files[f"blobs/sha256/{digest}"] = content
+        return {"digest": f"sha256:{digest}", "size": len(content)}
+
+    if oci:
+        manifest = {"schemaVersion": 2, "config": blob(config), "layers": [blob(one) for one in layers]}
+        index = {"schemaVersion": 2, "manifests": [blob(json.dumps(manifest).encode())]}
+        files["oci-layout"] = b'{"imageLayoutVersion": "1.0.0"}'
+        files["index.json"] = json.dumps(index).encode()
+    else:
+        names = [f"{number}/layer.tar" for number in range(len(layers))]
+        files["config.json"] = config
+        files["manifest.json"] = json.dumps([{"Config": "config.json", "Layers": names}]).encode()
+        files.update(zip(names, layers, strict=True))
     with tarfile.open(path, "w") as archived:
         for name, content in files.items():
             member = tarfile.TarInfo(name)
@@ -302,23 +315,31 @@ def saved(path: Path, layers: list[bytes], diff_ids: list[str]) -> None:
             archived.addfile(member, io.BytesIO(content))
 
 
-def test_an_image_of_an_engine(table: LayerTable, tmp_path: Path) -> None:
+@pytest.mark.parametrize("oci", [False, True])
+def test_an_image_of_an_engine(oci: bool, table: LayerTable, tmp_path: Path) -> None:
     # One layer as the older image store has it, and one that is compressed.
     plain, other = archive({"etc/motd": b"x"}), layer(FILES)
     written: list[bytes] = []
     compressed = other.compress(written.append)
-    saved(
-        tmp_path / "saved.tar",
-        [plain, b"".join(written)],
-        [f"sha256:{hashlib.sha256(plain).hexdigest()}", other.diff_id],
-    )
+    diff_ids = [f"sha256:{hashlib.sha256(plain).hexdigest()}", other.diff_id]
+    saved(tmp_path / "saved.tar", [plain, b"".join(written)], diff_ids, oci)
     base = saved_image(tmp_path / "saved.tar", "registry:ours:1", "ours:1", None, "3.11", table)
     assert base.settings == {"User": "7"} and base.files.interpreter.version == "3.11.2"
     assert base.layers[0].blob is None and base.layers[1].blob == compressed
     assert [b"".join(one.archive()) for one in base.layers] == [plain, archive(FILES)]
 
 
-@pytest.mark.parametrize("content", [b"", b"x" * 5000, archive({"manifest.json": b"[]"})])
+def test_a_large_configuration_is_refused(table: LayerTable, tmp_path: Path) -> None:
+    path, plain = tmp_path / "saved.tar", archive(FILES)
+    saved(path, [plain], [f"sha256:{hashlib.sha256(plain).hexdigest()}"], padding=8 << 20)
+    with pytest.raises(ValidatorError, match=r"the configuration of .*saved\.tar"):
+        saved_image(path, "x", "x", None, "3.11", table)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"x" * 5000, archive({"manifest.json": b"[]"}), archive({"index.json": b'{"manifests": []}'})],
+)
 def test_what_is_not_an_image_is_rejected(content: bytes, table: LayerTable, tmp_path: Path) -> None:
     path = tmp_path / "saved.tar"
     path.write_bytes(content)

@@ -413,10 +413,10 @@ class ForwardFile(io.RawIOBase):
         return b"".join(found)
 
 
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+def _content(archive: tarfile.TarFile, member: tarfile.TarInfo, largest: int = _LARGEST) -> bytes:
     stream = archive.extractfile(member)
     assert stream is not None
-    return stream.read(_LARGEST)
+    return stream.read(largest)
 
 
 @dataclass(frozen=True)
@@ -504,9 +504,11 @@ def compressed(parts: Iterator[bytes]) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-# Bases that are files: an archive of `docker image save`, or a compressed root file system.
+# Bases that are files: an archive of `docker image save` or in the format of OCI, or a compressed root file
+# system.
 
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_LARGEST_DOCUMENT = 8 << 20
 _BROKEN_ARCHIVE = (tarfile.TarError, OSError, EOFError, zlib.error, lzma.LZMAError)
 
 
@@ -515,17 +517,45 @@ class _Saved(msgspec.Struct):
     layers: list[str] = msgspec.field(name="Layers")
 
 
+class _Blob(msgspec.Struct):
+    digest: str
+
+    @property
+    def path(self) -> str:
+        return f"blobs/{self.digest.replace(':', '/')}"
+
+
+class _Index(msgspec.Struct):
+    manifests: list[_Blob]
+
+
+class _Manifest(msgspec.Struct):
+    config: _Blob
+    layers: list[_Blob]
+
+
 def saved_image(
     archive: Path, origin: str, name: str, digest: str | None, python: str, table: LayerTable
 ) -> Base:
-    """Return the only image in an archive of `docker image save`; the file must stay. Raises InputError."""
+    """Return the only image in an archive that an engine saved; the file must stay. Raises InputError."""
     try:
         with tarfile.open(archive, tarinfo=BoundedTarInfo) as opened:
             members = {member.name: member for member in opened if member.isreg()}
-            saved = codec.convert(codec.parse(_content(opened, members["manifest.json"])), list[_Saved])
+
+            def read(path: str) -> object:
+                return codec.parse(_content(opened, members[path], _LARGEST_DOCUMENT))
+
+            if "manifest.json" in members:
+                saved = codec.convert(read("manifest.json"), list[_Saved])
+            else:
+                # Podman writes archives in the format of OCI.
+                index = codec.convert(read("index.json"), _Index)
+                manifests = [codec.convert(read(one.path), _Manifest) for one in index.manifests]
+                saved = [_Saved(one.config.path, [layer.path for layer in one.layers]) for one in manifests]
             if len(saved) != 1:
                 raise InputError(f"{archive} contains {len(saved)} images instead of one")
-            config, diff_ids = _checked(_content(opened, members[saved[0].config]), str(archive))
+            content = _content(opened, members[saved[0].config], _LARGEST_DOCUMENT)
+            config, diff_ids = _checked(content, str(archive))
             if len(diff_ids) != len(saved[0].layers):
                 raise InputError(f"{archive} has {len(saved[0].layers)} layers instead of {len(diff_ids)}")
             found = [members[path] for path in saved[0].layers]
