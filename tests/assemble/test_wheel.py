@@ -41,6 +41,27 @@ def changed(path: str, **changes: object) -> list[File]:
     ]
 
 
+class Unseekable(io.BytesIO):
+    """A file that is written as a pipe is, so that a ZIP archive has sizes after the data."""
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        raise io.UnsupportedOperation("seek")
+
+
+def zip64_field(content: bytes) -> bytes:
+    return struct.pack("<2H", 1, len(content)) + content
+
+
+#: The right sizes of INIT as a ZIP64 field.
+ZIP64 = zip64_field(struct.pack("<2Q", len(BODY[INIT]), len(File("", BODY[INIT]).compressed)))
+
+
+def wide(local_extra: bytes) -> list[File]:
+    """Return a wheel's files, of which one has its sizes in ZIP64 fields."""
+    sizes = {"size": 0xFFFFFFFF, "compressed_size": 0xFFFFFFFF}
+    return changed(INIT, **sizes, extra=ZIP64, local_extra=local_extra)
+
+
 def added(*files: File) -> list[File]:
     return [*files, *wheels.with_metadata(BODY)]
 
@@ -96,9 +117,7 @@ def test_what_python_writes_is_read(
     """streamed: the writer can't go back, so sizes come after the data."""
     everything = {**{f"example/{name}": content for name, content in files.items()}, **wheels.METADATA}
     everything[f"{INFO}/RECORD"] = wheels.record_of(everything)
-    buffer = io.BytesIO()
-    if streamed:
-        buffer.seekable = lambda: False  # type: ignore[method-assign]
+    buffer = Unseekable() if streamed else io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in everything.items():
             archive.writestr(name, content)
@@ -108,11 +127,35 @@ def test_what_python_writes_is_read(
         assert read_all(wheel) == everything
 
 
-def test_zip64_is_read(tmp_path: Path) -> None:
-    extra = struct.pack("<2H2Q", 1, 16, len(BODY[INIT]), len(File("", BODY[INIT]).compressed))
-    files = changed(INIT, size=0xFFFFFFFF, compressed_size=0xFFFFFFFF, extra=extra, local_extra=extra)
+@pytest.mark.parametrize("last", [b"", bytes(8)], ids=["16 bytes", "24 bytes"])
+def test_zip64_is_read(last: bytes, tmp_path: Path) -> None:
+    files = wide(zip64_field(ZIP64[4:] + last))
     with wheels.opened(tmp_path, Archive(files, zip64=True)) as wheel:
         assert read_all(wheel)[INIT] == BODY[INIT]
+
+
+def test_a_streamed_wheel_with_zip64_is_read(tmp_path: Path) -> None:
+    everything = {**BODY, **wheels.METADATA}
+    everything[f"{INFO}/RECORD"] = wheels.record_of(everything)
+    buffer = Unseekable()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in everything.items():
+            with archive.open(name, "w", force_zip64=True) as member:
+                member.write(content)
+    path = tmp_path / FILENAME
+    path.write_bytes(buffer.getvalue())
+    with open_wheel(path, wheels.described(buffer.getvalue())) as wheel:
+        assert read_all(wheel) == everything
+
+
+@pytest.mark.parametrize("at", [28, 30, 32], ids=["name", "extra", "comment"])
+def test_a_length_that_runs_past_the_directory(at: int, tmp_path: Path) -> None:
+    content = bytearray(Archive(wheels.with_metadata(BODY)).render())
+    content[content.rindex(b"PK\1\2") + at] += 1
+    path = tmp_path / FILENAME
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"its directory is broken$"):
+        open_wheel(path, wheels.described(bytes(content)))
 
 
 REFUSED: dict[str, tuple[list[File] | Archive, str]] = {
@@ -158,13 +201,19 @@ REFUSED: dict[str, tuple[list[File] | Archive, str]] = {
         Archive(wheels.with_metadata(BODY), after_directory=b"x"),
         "not where its end",
     ),
-    "more files than listed": (Archive(wheels.with_metadata(BODY), end={"here": 2, "count": 2}), "says 2"),
+    "more files than listed": (Archive(wheels.with_metadata(BODY), end={"here": 2, "count": 2}), "no file"),
     "fewer files than listed": (
         Archive(wheels.with_metadata(BODY), end={"here": 9, "count": 9}),
-        "says 9",
+        "too short",
     ),
     "several parts": (Archive(wheels.with_metadata(BODY), end={"here": 2}), "several parts"),
     "size without ZIP64": (changed(INIT, size=0xFFFFFFFF), "sizes of"),
+    "no ZIP64 locally": (wide(b""), f"the sizes of {INIT} are missing"),
+    "a short ZIP64 field locally": (wide(zip64_field(ZIP64[4:12])), f"the sizes of {INIT} are missing"),
+    "other sizes in ZIP64 locally": (
+        wide(zip64_field(bytes(16)) + struct.pack("<2H", 0x9999, len(ZIP64)) + ZIP64),
+        "other sizes",
+    ),
     "no RECORD": ([file for file in wheels.with_metadata(BODY) if "RECORD" not in file.name], "no RECORD"),
     "two packages": (added(File("other-1.0.dist-info/METADATA")), "2 directories"),
     "no package": ([File("x.py")], "0 directories"),
@@ -174,7 +223,7 @@ REFUSED: dict[str, tuple[list[File] | Archive, str]] = {
         with_record(row_of("example/gone.py", b"") + row_of(INIT, BODY[INIT])),
         "twice",
     ),
-    "RECORD lists only a missing file": (with_record(row_of("example/gone.py", b"")), "not in it"),
+    "RECORD lists only a missing file": (with_record(row_of("example/gone.py", b"")), "not in the wheel"),
     "RECORD with a size of too many digits": (
         with_record(row_of(INIT, BODY[INIT], size="9" * 5000)),
         "no number as the size",

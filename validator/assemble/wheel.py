@@ -37,7 +37,9 @@ _END = struct.Struct("<4s4H2LH")
 _END64_LOCATOR = struct.Struct("<4sLQL")
 _END64 = struct.Struct("<4sQ2H2L4Q")
 _LOCAL = struct.Struct("<4s5H3L2H")
-_ZIP64_EXTRA = struct.Struct("<2H2Q")
+#: The bytes of a directory entry before its name, and where the lengths of what follows them are.
+_CENTRAL_SIZE, _LENGTHS_AT = 46, 28
+_ZIP64_EXTRA = 0x0001
 _SATURATED_16, _SATURATED_32 = 0xFFFF, 0xFFFFFFFF
 #: Encryption, compression options, a data descriptor after the data, a name in UTF-8, an end mark of LZMA.
 _ENCRYPTED, _OPTIONS, _DESCRIPTOR, _UTF8, _END_MARK = 1 << 0, 0b110, 1 << 3, 1 << 11, 0b10
@@ -59,14 +61,13 @@ def read_directory(handle: int, read_at: ReadAt, size: int) -> list[tuple[ZipInf
     They are in the order of the directory. Local headers agree with it, nothing overlaps and nothing comes
     before the first one. handle, read_at, size: of the archive. Raises FormatError.
     """
-    start, count = _find(read_at, size)
+    start, end, count = _find(read_at, size)
+    _check_lengths(read_at(start, end - start), count)
     try:
         with open(handle, "rb", closefd=False) as stream, ZipFile(stream) as archive:
             items = archive.infolist()
     except (BadZipFile, NotImplementedError, ValueError, struct.error) as error:
         raise FormatError(f"its directory is broken: {error}") from None
-    if len(items) != count:
-        raise FormatError(f"its directory has {len(items)} files, but its end record says {count}")
     read_local = _read_ahead(read_at, start)
     starts: dict[int, int] = {}
     taken = 0
@@ -96,8 +97,8 @@ def _read_ahead(read_at: ReadAt, limit: int) -> ReadAt:
     return read
 
 
-def _find(read_at: ReadAt, size: int) -> tuple[int, int]:
-    """Return where the central directory starts, and how many entries it has."""
+def _find(read_at: ReadAt, size: int) -> tuple[int, int, int]:
+    """Return where the central directory starts and ends, and how many entries it has."""
     if size < _END.size:
         raise FormatError("it is not a ZIP archive")
     position = end = size - _END.size
@@ -127,7 +128,34 @@ def _find(read_at: ReadAt, size: int) -> tuple[int, int]:
         raise FormatError("its directory is not where its end record says")
     if length > _LARGEST_DIRECTORY:
         raise FormatError(f"its directory has {length} bytes, more than {_LARGEST_DIRECTORY}")
-    return start, count
+    return start, end, count
+
+
+def _check_lengths(directory: bytes, count: int) -> None:
+    """Raise FormatError unless the entries fill the directory, which `zipfile` does not ask for."""
+    position = 0
+    for _ in range(count):
+        if position + _CENTRAL_SIZE > len(directory):
+            raise FormatError("its directory is too short")
+        is_entry = directory.startswith(b"PK\1\2", position)
+        position += _CENTRAL_SIZE + sum(struct.unpack_from("<3H", directory, position + _LENGTHS_AT))
+        if not is_entry or position > len(directory):
+            raise FormatError("its directory is broken")
+    if position != len(directory):
+        raise FormatError("its directory has bytes that belong to no file")
+
+
+def _zip64(extra: bytes, name: str) -> tuple[int, int]:
+    """Return both sizes of the ZIP64 field of a local header: that of the content, and the compressed one."""
+    position = 0
+    while position + 4 <= len(extra):
+        kind, length = struct.unpack_from("<2H", extra, position)
+        position += 4
+        if kind == _ZIP64_EXTRA and 16 <= length <= len(extra) - position:
+            size, compressed = struct.unpack_from("<2Q", extra, position)
+            return size, compressed
+        position += length
+    raise FormatError(f"the sizes of {name} are missing")
 
 
 def _check(item: ZipInfo) -> None:
@@ -173,8 +201,7 @@ def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
         raise FormatError(f"{item.filename} is stored in another way than the directory says")
     if _SATURATED_32 in (compressed, size):
         extra = read_at(item.header_offset + length, extra_length)
-        if _ZIP64_EXTRA.pack(1, 16, item.file_size, item.compress_size) in extra:
-            size, compressed = item.file_size, item.compress_size
+        size, compressed = _zip64(extra, item.filename)
     found, promised = (crc32, compressed, size), (item.CRC, item.compress_size, item.file_size)
     # With a data descriptor, the writer did not know them yet.
     if found != promised and not (flags & _DESCRIPTOR and not any(found)):
