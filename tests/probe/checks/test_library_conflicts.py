@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,20 @@ def test_a_part_of_cudnn_from_another_place(machine: Machine) -> None:
     result = machine.check("system")
     assert problems(result) == [("cudnn_parts_from_elsewhere", "libcudnn.so.9")]
     assert f"{machine.root}/system/libcudnn_cnn.so.9 (found by LD_LIBRARY_PATH)" in result.sentence
+
+
+def test_a_directory_below_one_that_cannot_be_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests may run as root, who can read everything."""
+    closed = str(machine.root / "closed")
+    for name in ("stat", "lstat", "scandir", "listdir"):
+
+        def fails(path: Any = ".", *rest: Any, original: Any = getattr(os, name), **named: Any) -> Any:
+            if str(path).startswith(f"{closed}/"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+            return original(path, *rest, **named)
+
+        monkeypatch.setattr(os, name, fails)
+    assert machine.check("closed/lib").outcome == "pass"
 
 
 def test_parts_of_cudnn_of_two_versions(machine: Machine) -> None:

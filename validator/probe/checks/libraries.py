@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
+import glob
 import os
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from ...problems import problem, statement
@@ -214,9 +214,13 @@ def _cudnn_parts(
     main: dict[str, Any], directories: list[str], cache: dict[str, list[str]]
 ) -> list[dict[str, Any]]:
     """Return cuDNN's sub-libraries, which its main library opens by name, with the place of each."""
-    names: set[str] = set()
-    for directory in (Path(main["path"]).parent, *map(Path, directories)):
-        names |= {path.name for path in directory.glob(f"libcudnn_*.so.{main['soname'].rpartition('.')[2]}")}
+    suffix = f".so.{main['soname'].rpartition('.')[2]}"
+    # Unlike that of Path, this glob finds nothing in a directory that can't be read.
+    names = {
+        os.path.basename(path)
+        for directory in (os.path.dirname(main["path"]), *directories)
+        for path in glob.glob(os.path.join(glob.escape(directory), f"libcudnn_*{suffix}"))
+    }
     runpath = installed.runpath(main["path"])
     found = []
     for name in sorted(names):
