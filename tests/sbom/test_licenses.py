@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import zipfile
 from dataclasses import replace
 from email import message_from_bytes
@@ -77,3 +79,26 @@ def test_a_wheel_in_the_cache_says_its_licence(cache: Path) -> None:
     assert declared["absl-py"] == [{"license": {"id": "Apache-2.0", "acknowledgement": "declared"}}]
     assert declared["ours"] is declared["tensorflow"] is None
     assert declared_licenses(replace(LOCK, wheels=(tensorflow,))) == {}
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EISDIR, errno.EIO])
+@pytest.mark.parametrize("member", [False, True], ids=["open", "read"])
+def test_a_wheel_that_cannot_be_read_has_no_licence(
+    code: int, member: bool, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> bytes:
+        raise OSError(code, os.strerror(code))
+
+    with zipfile.ZipFile(cache / f"{LOCK.wheels[0].sha256}.whl", "w") as archive:
+        archive.writestr("absl_py-2.5.1.dist-info/METADATA", metadata(("License-Expression", "Apache-2.0")))
+    monkeypatch.setattr(zipfile.ZipFile, "read" if member else "__init__", fails)
+    # An object that was not made completely is closed as well.
+    monkeypatch.setattr(zipfile.ZipFile, "__del__", lambda _: None)
+    assert declared_licenses(LOCK) == {}
+
+
+def test_metadata_in_another_encoding_says_its_licence(cache: Path) -> None:
+    content = metadata(("Author", "Jos\u00e9"), ("License-Expression", "Apache-2.0")).decode()
+    with zipfile.ZipFile(cache / f"{LOCK.wheels[0].sha256}.whl", "w") as archive:
+        archive.writestr("absl_py-2.5.1.dist-info/METADATA", content.encode("latin-1"))
+    assert declared_licenses(LOCK) == {LOCK.wheels[0].sha256: "Apache-2.0"}

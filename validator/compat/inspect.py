@@ -54,6 +54,8 @@ class WheelFile:
             self._archive = zipfile.ZipFile(path)
         except FileNotFoundError:
             raise MissingError(f"{path}: no such file") from None
+        except OSError as error:
+            raise MissingError(f"{path}: can't be read: {error.strerror}") from None
         except (zipfile.BadZipFile, NotImplementedError, ValueError):
             raise InspectionError(f"{path}: not a wheel, or cut short: it has no zip directory") from None
 
@@ -77,14 +79,18 @@ class WheelFile:
         if len(names) != 1:
             text = f"{self.path}: not a wheel: {len(names)} METADATA files where 1 is expected"
             raise InspectionError(text)
-        return HeaderParser().parsestr(self.read(names[0]))
+        # Old wheels have names of people in other encodings.
+        return HeaderParser().parsestr(self.read(names[0], errors="replace"))
 
-    def read(self, member: str) -> str:
-        """Return the text of one member. Raises InspectionError if it is absent, damaged or no text."""
+    def read(self, member: str, errors: str = "strict") -> str:
+        """Return the text of one member. Raises InspectionError if it is absent, damaged or no text.
+
+        errors: what to do with bytes that are not UTF-8, as for `bytes.decode`.
+        """
         try:
             if (size := self._archive.getinfo(member).file_size) > _LARGEST_TEXT:
                 raise InspectionError(f"{self.path}: {member} has {size} bytes, more than {_LARGEST_TEXT}")
-            return self._archive.read(member).decode("utf-8")
+            return self._archive.read(member).decode("utf-8", errors)
         except KeyError:
             raise InspectionError(f"{self.path}: has no {member}") from None
         except ZIP_ERRORS as error:
