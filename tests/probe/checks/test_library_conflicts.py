@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -125,14 +126,14 @@ def test_a_part_of_cudnn_from_another_place(machine: Machine) -> None:
 def test_a_directory_below_one_that_cannot_be_read(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests may run as root, who can read everything."""
     closed = str(machine.root / "closed")
+
+    def asked(original: Any, path: Any = ".", *rest: Any, **named: Any) -> Any:
+        if str(path).startswith(f"{closed}/"):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return original(path, *rest, **named)
+
     for name in ("stat", "lstat", "scandir", "listdir"):
-
-        def fails(path: Any = ".", *rest: Any, original: Any = getattr(os, name), **named: Any) -> Any:
-            if str(path).startswith(f"{closed}/"):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-            return original(path, *rest, **named)
-
-        monkeypatch.setattr(os, name, fails)
+        monkeypatch.setattr(os, name, functools.partial(asked, getattr(os, name)))
     assert machine.check("closed/lib").outcome == "pass"
 
 
