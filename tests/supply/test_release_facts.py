@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import json
+import os
 import re
 import shutil
 from collections import namedtuple
@@ -15,13 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
-from validator.compat import facts, releases
+from validator.compat import facts, inspect, releases
 from validator.errors import InputError, MissingError
 from validator.supply import release_facts
 from validator.supply.news import STABLE, Asked
 from validator.supply.release_facts import WRITTEN, Copy
 from validator.system.files import cache_directory
 
+from ..compat import wheel_files
 from ..locks.local_index import LINUX, LocalIndex
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -131,6 +134,42 @@ def test_a_new_release_is_measured_and_written_everywhere(index: LocalIndex) -> 
     assert "  validator/compat/data/builds.yaml" in lines
 
 
+def test_the_row_is_what_was_read(index: LocalIndex, tmp_path: Path) -> None:
+    """Also after it was kept in the cache: a plain target is a number there, and not a text."""
+    framework = wheel_files.elf(
+        symbols={
+            wheel_files.DLOPEN: b"\xc3",
+            wheel_files.GETTER.format(23, "CudaRuntime"): wheel_files.CUDART_12,
+            wheel_files.CUDNN_CONSTANT: bytes([9, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
+        },
+        sections={
+            ".nv_fatbin": wheel_files.fatbin(wheel_files.ptx(90, "8.5"), wheel_files.ptx("90a", "8.5"))
+        },
+    )
+    index.add_tensorflow("2.99.0", "3.11", **{"tensorflow/libtensorflow_framework.so.2": framework})
+    path = tmp_path / WHEEL
+    path.write_bytes(index.files[WHEEL])
+    expected = inspect.row(inspect.inspect_tensorflow(path), TODAY)
+    assert {90: "8.5", "90a": "8.5"} in [group["ptx"] for group in expected["kernels"]]
+    for _ in range(2):
+        files, _lines = refreshed(index)
+        assert rows(files, "builds", "builds")[-1] == expected
+    assert len(index.downloads()) == 1
+
+
+def test_the_inspection_is_another_one_only_if_its_own_code_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = Path.read_bytes
+
+    def recorded(path: Path) -> bytes:
+        read.append(path.name)
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", recorded)
+    assert release_facts.version_of_inspection()
+    assert read == ["elf.py", "inspect.py"]
+
+
 def test_the_other_rows_and_the_comments_stay(index: LocalIndex) -> None:
     index.add_tensorflow("2.99.0", "3.11")
     files, _ = refreshed(index)
@@ -182,6 +221,20 @@ def test_a_small_disk_is_refused_before_anything_is_downloaded(
         refreshed(index)
     assert str(tmp_path / "cache") in str(caught.value) and "VALIDATOR_CACHE" in str(caught.value.hint)
     assert index.downloads() == []
+
+
+def test_a_disk_that_does_not_answer_is_an_error(
+    index: LocalIndex, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def fails(_: Path) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    index.add_tensorflow("2.99.0", "3.11")
+    path = tmp_path / WHEEL
+    path.write_bytes(index.files[WHEEL])
+    monkeypatch.setattr(shutil, "disk_usage", fails)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        release_facts.inspected(release_facts.wheel_at(path), lambda _: None)
 
 
 def test_the_needed_space_is_said_before_the_download(index: LocalIndex) -> None:

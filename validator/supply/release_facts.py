@@ -23,8 +23,7 @@ from urllib.parse import urlsplit
 from zipfile import ZipFile
 
 from ..assemble.wheels import Wheelhouse
-from ..compat import facts, inspect
-from ..compat import inspect as build
+from ..compat import elf, facts, inspect
 from ..compat.elf import InspectionError
 from ..compat.inspect import ZIP_ERRORS, inspect_tensorflow
 from ..compat.releases import Release, add_wheel
@@ -171,19 +170,23 @@ def inspected_row(
         finally:
             path.unlink()
     found: dict[str, Any] = json.loads(kept.read_bytes())
+    for group in found["kernels"]:
+        # JSON has only texts as keys; in builds.yaml, a plain target is a number.
+        group["ptx"] = {int(one) if one.isdigit() else one: isa for one, isa in group["ptx"].items()}
     return found
 
 
 def _inspect(path: Path, name: str, kept: Path, today: datetime.date, say: Say) -> None:
     """Write the row of a wheel. name: of the file, for messages. Raises MissingError if the disk is full."""
+    largest = 0
     # If the file is damaged, the inspection says what is wrong with it.
     with contextlib.suppress(*ZIP_ERRORS), ZipFile(path) as archive:
         largest = max((member.file_size for member in archive.infolist()), default=0)
-        use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
-        _refuse_small_disk(kept.parent, largest, use)
+    use = f"the largest library of {path.name} takes {largest / 1e9:.1f} GB unpacked"
+    _refuse_small_disk(kept.parent, largest, use)
     say(f"{name}: inspecting")
     with full_disk_named(kept.parent):
-        row = build.row(inspect_tensorflow(path, scratch=kept.parent), today)
+        row = inspect.row(inspect_tensorflow(path, scratch=kept.parent), today)
     write_atomically(kept, json.dumps(row).encode())
 
 
@@ -200,8 +203,8 @@ def _refuse_small_disk(directory: Path, wanted: int, use: str) -> None:
 def version_of_inspection() -> str:
     """Return a text that changes with the inspection's code, because new code may make another row."""
     digest = hashlib.sha256()
-    for source in sorted(Path(inspect.__file__).parent.glob("*.py")):
-        digest.update(source.read_bytes())
+    for source in (elf.__file__, inspect.__file__):
+        digest.update(Path(source).read_bytes())
     return digest.hexdigest()[:12]
 
 
