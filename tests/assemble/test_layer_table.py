@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -34,6 +36,15 @@ def test_a_row_is_found_by_another_process_later(tmp_path: Path) -> None:
     assert row.made_here
     assert table.row(layer_key("gzip 2", ["wheels 1", "a" * 64])) is None
     assert table.has_content(ENCODED.diff_id) and not table.has_content(ENCODED.digest)
+
+
+def test_a_row_has_the_fields_that_earlier_versions_of_the_tool_know(tmp_path: Path) -> None:
+    LayerTable(tmp_path).add(KEY, "numpy 2.0", replace(ENCODED, annotations={}))
+    with closing(sqlite3.connect(tmp_path / "layers.sqlite")) as database:
+        (row,) = database.execute("SELECT row FROM layers").fetchone()
+    assert set(json.loads(row)) == {
+        "key", "name", "digest", "size", "diff_id", "media_type", "annotations",
+    }  # fmt: skip
 
 
 def test_keys_depend_on_every_part() -> None:

@@ -105,7 +105,8 @@ class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
     size: Annotated[int, Meta(ge=0)]
     diff_id: _Digest
     media_type: str
-    annotations: dict[str, str] = {}
+    # Without a default it is always written: earlier versions of the tool delete a row that lacks it.
+    annotations: dict[str, str]
     made_here: bool = True
 
     @property
