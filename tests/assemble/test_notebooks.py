@@ -82,6 +82,7 @@ def test_every_module_of_this_project_that_they_import_is_there(unpacked: Path) 
                 names = [origin, *(origin / alias.name for alias in node.names)]
                 absent |= {name.relative_to(python) for name in names if _is_missing(name, python)}
     assert absent == set()
+    assert not [name for name in ("elf", "inspect") if (python / f"validator/compat/{name}.py").exists()]
 
 
 def _only_for_types(tree: ast.Module) -> Iterator[ast.AST]:

@@ -147,7 +147,11 @@ _SOURCES = (
     "__init__.py", "conditions.py", "errors.py", "problems.py", "problems.json", "resources.py",
     "version_numbers.py", "versions.py",
     "_vendor/**/*.py", "_vendor/packaging/LICENSE*",
-    "compat/*.py", "compat/data/compiled.json",
+    # All but what inspects wheels.
+    "compat/__init__.py", "compat/compile.py", "compat/evidence.py", "compat/facts.py", "compat/hardware.py",
+    "compat/judge.py", "compat/kernels.py", "compat/known_issues.py", "compat/offers.py",
+    "compat/policies.py", "compat/predict.py", "compat/releases.py",
+    "compat/data/compiled.json",
     "diagnosis/**/*.py", "diagnosis/data/compiled.json",
     "embedded/__init__.py", "embedded/examine.py", "embedded/notebook.py",
     "engines/__init__.py", "engines/protocol.py",

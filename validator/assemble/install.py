@@ -96,7 +96,7 @@ def _digest(content: Content) -> str:
 RECIPE = "install 1"
 INSTALLER = "tensorflow-gpu-matrix"
 
-_DIRECTORY, _FILE, _EXECUTABLE = 0o755, 0o644, 0o755
+_FILE, _EXECUTABLE = 0o644, 0o755
 _PLACEHOLDER = b"#!python"
 #: What the environment itself contains, below `bin`.
 _RESERVED = re.compile(r"python[\d.]*|activate(\.\w+)?|Activate\.ps1")
