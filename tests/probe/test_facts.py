@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes.util
+import errno
 import faulthandler
+import functools
 import json
 import os
 import signal
@@ -126,6 +128,18 @@ def test_gpus_on_the_pci_bus_are_counted_with_or_without_a_driver(tmp_path: Path
     (tmp_path / "0000:00:09.0").mkdir()
     assert host.pci_gpus(str(tmp_path)) == 2
     assert host.pci_gpus(str(tmp_path / "none")) is None
+
+
+def test_without_dev_there_are_no_device_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(original: Any, path: Any = ".") -> Any:
+        if str(path).rstrip("/") == "/dev":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+        return original(path)
+
+    for name in ("listdir", "scandir"):
+        monkeypatch.setattr(os, name, functools.partial(asked, getattr(os, name)))
+    monkeypatch.setattr(host, "_asked", lambda ask, limit_s: {})
+    assert host.host_facts()["device_nodes"] == []
 
 
 def test_a_plain_file_is_not_a_device(tmp_path: Path) -> None:

@@ -20,6 +20,10 @@ HOST, TENSORFLOW, OWN, END = "host", "tensorflow", "own", "end"
 #: How deep a run goes: only what a verdict needs, or also everything worth measuring.
 QUICK, FULL = "quick", "full"
 
+#: What a check may require: `cuda-build` is a TensorFlow with CUDA; `device` is both that and a GPU, or a CPU
+#: if the lock has only that.
+NEEDS = frozenset({"gpu", "cuda-build", "device", "lock"})
+
 
 @dataclass(frozen=True)
 class Result:
@@ -79,8 +83,7 @@ class Context:
 class Check:
     """One question.
 
-    requires: what the question needs to make sense: `gpu`, `cuda-build` (a TensorFlow with CUDA), `device`
-    (both, or a CPU if the lock has only that) or `lock`. Without it the check is skipped.
+    requires: what the question needs to make sense (of `NEEDS`). Without it the check is skipped.
     title: the question, as `--list` shows it.
     required: whether certification needs it to pass; such a check is `quick`.
     depth: a `quick` check always runs; a `full` one only when that depth or this check was asked for.
@@ -123,10 +126,13 @@ def check(
 ) -> Callable[[Callable[[Context], Result]], Check]:
     """Make a check of the function below, whose name is the check's id; the fields are those of `Check`.
 
-    required: None is True for a `quick` check. Raises ValueError for True with a `full` one.
+    required: None is True for a `quick` check. Raises ValueError for True with a `full` one, and for a
+    requirement that doesn't exist.
     """
     if required and depth == FULL:
         raise ValueError(f"a check that certification requires can't be {FULL}: {title}")
+    if unknown := set(requires) - NEEDS:
+        raise ValueError(f"a check can't require {', '.join(sorted(unknown))}: {title}")
     needed = depth == QUICK if required is None else required
     return lambda run: Check(run.__name__, title, stage, run, limit_s, requires, needed, depth)
 

@@ -11,6 +11,7 @@ CUDA Driver API (cuda.h) and of NVML (nvml.h).
 from __future__ import annotations
 
 import ctypes
+import glob
 import os
 import platform
 import re
@@ -43,7 +44,8 @@ def host_facts(limit_s: float = DRIVER_LIMIT_S) -> dict[str, Any]:
     fields = ("name", "uuid", "compute_capability", "memory_bytes")
     library, release = platform.libc_ver()
     # The device files of NVIDIA's driver and of WSL.
-    names = sorted(name for name in os.listdir("/dev") if re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", name))
+    listed = map(os.path.basename, glob.glob("/dev/*"))
+    names = sorted(name for name in listed if re.fullmatch(r"nvidia(\d+|ctl|-uvm)|dxg", name))
     names.sort(key=lambda name: name == "dxg")
     return {
         "driver": management.get("driver"),
