@@ -37,6 +37,24 @@ def test_a_full_check_is_not_required_and_can_not_be() -> None:
         make_check("Is it?", "host", 1.0, required=True, depth=FULL)
 
 
+def test_a_check_can_not_require_what_does_not_exist() -> None:
+    with pytest.raises(ValueError, match="can't require gpus: Is it"):
+        make_check("Is it?", "host", 1.0, requires=("lock", "gpus"))
+
+
+@pytest.mark.parametrize("name", [data.CHECKPOINT, data.WEIGHTS])
+def test_a_new_model_that_cannot_be_made_is_a_model_that_was_not_loaded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(tf: Any) -> None:
+        raise RuntimeError("no memory")
+
+    monkeypatch.setattr(data, "classifier", fails)
+    model = SimpleNamespace(save_weights=lambda path: None)
+    found = data._saved(SimpleNamespace(__version__="2.21.0"), name, model, None, None)
+    assert found["offered"] and "no memory" in found["error"]
+
+
 def test_driver_passes_if_all_parts_agree(gpu_facts: dict[str, Any]) -> None:
     assert environment.driver.run(Context(gpu_facts)).outcome == "pass"
 

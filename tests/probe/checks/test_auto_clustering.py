@@ -93,6 +93,11 @@ def test_no_effect_or_a_wrong_result_fails(number: int, change: dict[str, Any], 
     assert said in result.sentence
 
 
+def test_no_run_without_the_flag_is_no_count() -> None:
+    (statement,) = [xla_programs.judge_auto_clustering(seen(without_cpu_flag=[])).statement]
+    assert statement is not None and statement["clusters_without_flag"] is None
+
+
 def test_clusters_because_of_a_variable_are_reported() -> None:
     flags = "--tf_xla_auto_jit=2"
     result = xla_programs.judge_auto_clustering(seen((0, {"clusters": 1}), (3, {"clusters": 1}), flags=flags))

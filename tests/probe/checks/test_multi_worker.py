@@ -254,6 +254,11 @@ def test_if_all_hang_at_the_same_place_it_is_the_network(run: Run) -> None:
     assert [codes(result) for result in run(script, script)] == [["collective_hangs"]] * 2
 
 
+def test_a_stage_of_another_version_does_not_matter_if_nothing_hangs(run: Run) -> None:
+    script = Script(values=[*STAGES, {"stage": "later"}], failure=UNAVAILABLE)
+    assert [codes(result) for result in run(script, script)] == [["collective_failed"]] * 2
+
+
 def test_if_all_fail_for_another_reason_it_is_the_network(run: Run) -> None:
     script = Script(values=STAGES, failure=UNAVAILABLE)
     for result in run(script, script):

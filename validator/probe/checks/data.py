@@ -150,7 +150,7 @@ def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[s
     if SINCE[name] is not None and release < SINCE[name]:
         return {**seen, "offered": False}
     with tensorflow_devices.dump() as directory:
-        path, other = os.path.join(directory, "model"), classifier(tf)
+        path = os.path.join(directory, "model")
         try:
             if name == SAVED_MODEL:
                 signature = [tf.TensorSpec(images.shape, images.dtype)]
@@ -163,11 +163,13 @@ def _saved(tf: Any, name: str, model: Any, images: Any, expected: Any) -> dict[s
                 model.save(f"{path}.keras", **named)
                 other = tf.keras.models.load_model(f"{path}.keras")
             elif name == CHECKPOINT:
+                other = classifier(tf)
                 read = tf.train.Checkpoint(model=other).read(tf.train.Checkpoint(model=model).write(path))
                 # The optimizer is in the file, but not in the new model.
                 read.assert_existing_objects_matched().expect_partial()
             else:
                 model.save_weights(f"{path}.weights.h5")
+                other = classifier(tf)
                 other.load_weights(f"{path}.weights.h5")
             found = other(images, training=False)
         except Exception as error:  # whatever is raised, the model was not saved and loaded

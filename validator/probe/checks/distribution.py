@@ -414,9 +414,9 @@ def _faults(group: Group, ended: Failure | None, evidence: dict[str, Any]) -> Pr
     hung = not failures or any(failure.kind in (TIMED_OUT, STOPPED) for failure in failures)
     stages = {peer.rank: peer.stage or START for peer in group.peers}
     stages[group.settings.rank] = END if ended is None else group.state.get("stage", START)
-    least = min(stages.values(), key=STAGES.index)
-    if hung and set(stages.values()) != {least}:
+    if hung and len(set(stages.values())) > 1:
         # The others wait for those that are not as far as they are.
+        least = min(stages.values(), key=STAGES.index)
         behind = [(rank, group.settings.addresses[rank]) for rank in sorted(stages) if stages[rank] == least]
         told: dict[str, Any] = {"stage": least, "seconds": _TRAIN_S}
         return [problem("worker_hangs", rank=rank, address=address, **told) for rank, address in behind]

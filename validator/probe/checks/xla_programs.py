@@ -403,5 +403,6 @@ def judge_auto_clustering(evidence: dict[str, Any]) -> Result:
         return judged(problems, passed, evidence)
     without = evidence["without_cpu_flag"]
     told = {"operations": off["operations"], "clusters": on[0]["clusters"], "left": on[0]["operations"]}
-    told.update(cpu_flag=evidence["cpu_flag"], clusters_without_flag=without and without[0]["clusters"])
+    count = without[0]["clusters"] if without else None
+    told.update(cpu_flag=evidence["cpu_flag"], clusters_without_flag=count)
     return judged(problems, statement("clusters_made", device_type=wanted, **told), evidence)
