@@ -227,7 +227,9 @@ def on_windows(observations: Observations) -> Observation | None:
 
 #: Ends the part of a sentence that says something about a value.
 _BREAK = re.compile(
-    r"(?i)[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b|(?<!usly)(?<!past)(?<!rlier), (?:my (?!gpu)|(?:our|i|we) )"
+    r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b"
+    r"|(?<!usly)(?<!past)(?<!rlier), (?:my (?!gpu)|(?:our|i|we) )",
+    re.IGNORECASE,
 )
 #: Words that say that something does not work, or what somebody works with. They are about the failing state.
 _DENIED = re.compile(
@@ -288,7 +290,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(
-    r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b\uff0c]|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
+    r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b\uff0c]"
+    r"|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
     re.IGNORECASE,
 )
 
