@@ -391,6 +391,10 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
     return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 
 
+#: The most lines of a text to compare with what other people wrote: reading it once more takes time.
+_LONGEST_COMPLAINT = 400
+
+
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
     observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
     title = pasted.place(1) if pasted.has_title else ""
@@ -417,7 +421,10 @@ def _by_its_words(
         return None
     from . import likeness
 
-    alike = likeness.table().most_like("\n".join(line.text for line in pasted.paste_lines()))
+    lines = pasted.paste_lines()
+    if len(lines) > _LONGEST_COMPLAINT:
+        return None
+    alike = likeness.table().most_like("\n".join(line.text for line in lines))
     if alike is None or alike.margin < likeness.MARGIN or alike.code == likeness.NONE:
         return None
     return Observation(

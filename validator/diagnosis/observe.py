@@ -54,7 +54,7 @@ _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
 #: The example in the label of a form, such as "OS (e.g., Linux Ubuntu 16.04): ".
-_PLACEHOLDER = re.compile(r" ?\(e\.g\.[^)]*\)(?=\W{0,4}:)")
+_PLACEHOLDER = re.compile(r" ?\(e\.g\.[^()]*\)(?=\W{0,4}:)")
 #: A line of a traceback that names a file. The next line is code, which shows no symptom.
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: A question in which somebody supposes a cause.

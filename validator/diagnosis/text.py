@@ -423,12 +423,11 @@ _COMPRESSED = (
 )
 #: Where a report can be read. A browser can't.
 _READ_REPORT = "`validator doctor --report FILE` reads a report"
-#: The beginning of the probe's reports.
 _LONGEST_TITLE = 200
-#: A first line of one sentence. If the next line begins with a lower-case letter, it is a wrapped paragraph.
-_TITLE = re.compile(
-    rb"(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d}\n(?![a-z])" % _LONGEST_TITLE,
-)
+#: A first line of one sentence, or a short one. If the next line begins with a lower-case letter, it is a
+#: wrapped paragraph.
+_TITLE = re.compile(rb"(?:[^\n]{1,80}|(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d})\n(?![a-z])" % _LONGEST_TITLE)
+#: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 
 
