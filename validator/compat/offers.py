@@ -544,7 +544,8 @@ def nothing_works(
     known = (one.version for one in reversed(releases()))
     on_windows = (one for one in known if trait_holds("cuda-on-windows", tensorflow=one))
     last = next(on_windows, None) if host.system == WINDOWS else None
-    return f"No release on PyPI is predicted to use the GPU here: {why_not(host, software.python, last)}."
+    reason = why_not(host, software.python, last)
+    return f"No release on PyPI is predicted to use the GPU here: {reason}." if reason else ""
 
 
 def _target(

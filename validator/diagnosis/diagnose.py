@@ -228,7 +228,8 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    asked = set() if find("gpu_wished") else {one.where for one in find(PLAIN_QUESTION) or ()}
+    complains = find("gpu_wished") or find("computed_on_cpu")
+    asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
@@ -529,7 +530,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     old = by_driver if by_driver in older_releases() else None
     wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
-    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
+    before = likely[0].version if likely and compiled else ""
+    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python, before) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {

@@ -63,6 +63,12 @@ _SUPPOSITION = re.compile(
     r"|(?:do|does|should|must) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
     re.IGNORECASE,
 )
+#: The part of a sentence in which somebody says what the problem is not.
+_EXCLUDED = re.compile(
+    r"(?:\bnot|n['\u2019]t)\b(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
+    r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}",
+    re.IGNORECASE,
+)
 #: The beginning of a line that a program logged.
 _LOGGED = re.compile(r"[\s`>]*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d|[IWEF]\d{4} |[IWEF] tensorflow/)")
 
@@ -249,6 +255,9 @@ class _Reader:
             # A question whether something is the cause is no evidence for it, except in a title.
             stated = self._catalogue.matches(_SUPPOSITION.sub(" ", text)) if "?" in text else messages
             messages = [message for message in messages if message.kind != SAID or message in stated]
+        if _EXCLUDED.search(text) and not _LOGGED.match(text):
+            asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
+            messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]
         if not messages:
             return ()
         observations = [

@@ -57,7 +57,9 @@ _SOURCE_LINE = re.compile(r"\.cc:\d+\](?=.*  )")
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
     r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b|"
-    r"(?:FROM|RUN|ENV|ARG|CMD|COPY|ADD|ENTRYPOINT|WORKDIR|USER) )"
+    r"(?:FROM|RUN|ENV|ARG|CMD|COPY|ADD|ENTRYPOINT|WORKDIR|USER) |"
+    r"(?:sudo |!)?(?:(?:python[\d.]* -m )?pip[\d.]* install|(?:conda|mamba) (?:install|create|activate)|"
+    r"docker (?:run|build|pull)|apt(?:-get)? (?:install|update)|export \w+=|source \S+/|unset [A-Z]))"
 )
 #: Unicode's separators (category Z), which count as blanks.
 _BLANKS = "\u0020\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
