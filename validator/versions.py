@@ -243,7 +243,7 @@ def without_cuda_suffix(name: str) -> str:
 
 # Requirements, markers and names of wheels, which few commands read: `packaging` is imported for them here.
 
-#: The characters of wheels' names on every index. File systems allow 255 of them.
+#: The characters in the names of wheels on every index. File systems allow names of 255 bytes.
 _WHEEL_NAME = re.compile(r"[A-Za-z0-9_.+!-]{1,255}")
 #: The tags that one name may stand for. The names with the most have about 40.
 _MOST_TAGS = 200
@@ -254,14 +254,14 @@ _Read = TypeVar("_Read")
 
 
 def read_requirement(text: str) -> Requirement:
-    """Read a requirement of a length that people and tools write. Raises InvalidRequirement."""
+    """Read a requirement. Raises InvalidRequirement, also if it is longer than people and tools write."""
     from ._vendor.packaging.requirements import InvalidRequirement, Requirement
 
     return _read(text, Requirement, InvalidRequirement, "its marker nests too deep")
 
 
 def read_marker(text: str) -> Marker:
-    """Read an environment marker in the same way. Raises InvalidMarker."""
+    """Read an environment marker. Raises InvalidMarker, also if it is longer than people and tools write."""
     from ._vendor.packaging.markers import InvalidMarker, Marker
 
     return _read(text, Marker, InvalidMarker, "it nests too deep")
@@ -286,7 +286,7 @@ def wheel_name(filename: str) -> tuple[str, Version, frozenset[Tag]]:
 
     if not _WHEEL_NAME.fullmatch(filename):
         raise InvalidWheelName(
-            "it has more than 255 characters, or others than letters, digits and _ . + ! -"
+            "it has more than 255 characters, or some that are not letters, digits or _ . + ! -"
         )
     tags = math.prod(part.count(".") + 1 for part in filename.removesuffix(".whl").rsplit("-", 3)[1:])
     if tags > _MOST_TAGS:

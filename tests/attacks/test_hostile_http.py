@@ -121,7 +121,7 @@ def registry(server: Server) -> Registry:
 
 
 def writing(content: bytes) -> Callable[[Callable[[bytes], object]], str]:
-    """Return what writes a blob, and says that its digest is `DIGEST`."""
+    """Return a function that writes a blob and claims that its digest is `DIGEST`."""
 
     def produce(write: Callable[[bytes], object]) -> str:
         write(content)

@@ -21,14 +21,14 @@ from validator.diagnosis.likeness import Table
 
 from . import reader
 
-#: A message that several causes have in their signs describes none of them.
+#: A message in the signs of more causes than this describes none of them.
 _SHARED_BY = 3
-#: Characters of a text of the corpus that are learned.
+#: The most characters to learn from one text of the corpus.
 _LONGEST = 4000
 
 
 def posts() -> Mapping[str, list[str]]:
-    """Return posts in other words than those of the rules, by cause; `none` for those without a fault."""
+    """Return posts in words that no rule knows, by cause; `none` has those without a fault."""
     found: Mapping[str, list[str]] = yaml.safe_load((reader.HERE / "posts.yaml").read_text(encoding="utf-8"))
     return found
 
@@ -54,7 +54,7 @@ def of_the_catalogue() -> Iterator[tuple[str, str]]:
 
 
 def of_the_corpus() -> Iterator[tuple[str, str]]:
-    """Yield the texts of people whose cause is known. Those that the rules miss stay unseen."""
+    """Yield people's texts whose cause is known, except those that the rules miss."""
     for entry in reader.entries("told", "pasted", "written"):
         if entry.cause and entry.miss is None and entry.cause != reader.UNKNOWN:
             code = likeness.NONE if entry.cause == reader.BENIGN else entry.cause
@@ -62,16 +62,16 @@ def of_the_corpus() -> Iterator[tuple[str, str]]:
 
 
 def content() -> bytes:
-    """Return the file."""
+    """Return the content of the file."""
     written = [(code, post) for code, texts in posts().items() for post in texts]
     return likeness.train([*of_the_catalogue(), *of_the_corpus(), *written])
 
 
 def main() -> int:
-    """Write the file, or return 1 if it is not current."""
+    """Write the file. With `--check`, write nothing, and return 1 if it is not current."""
     made = content()
     if "--check" in sys.argv[1:]:
-        # Other versions of zlib compress to other bytes.
+        # Compare the content, because versions of zlib compress it to different bytes.
         if not likeness.PATH.exists() or Table.read(likeness.PATH.read_bytes()) != Table.read(made):
             print(f"{likeness.PATH.name} is not current: run scripts/compile-data", file=sys.stderr)
             return 1

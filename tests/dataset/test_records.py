@@ -221,7 +221,7 @@ def test_names_of_fields_that_become_the_same_are_all_kept() -> None:
 
 @pytest.mark.slow
 def test_many_records_are_read_one_by_one() -> None:
-    """Nothing holds all records."""
+    """Nothing keeps all records in memory."""
     alive = 0
 
     class Counted(Record, frozen=True):

@@ -1,4 +1,4 @@
-"""A complaint in words that no rule knows gets the cause whose descriptions it is most like, as a guess."""
+"""A complaint in words that no rule knows gets the cause whose descriptions it resembles most, as a guess."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from validator.diagnosis import diagnose_log, likeness
 
 from ..corpus import words
 
-#: Of the posts that were not learned, so many are named at least, and so many of these rightly.
+#: Of the posts about a fault that were not learned, at least NAMED get a cause, and at least RIGHT of these
+#: get the right one. Of the posts without a fault, at most ALARMS get a cause.
 NAMED, RIGHT, ALARMS = 0.2, 0.7, 0.25
 
 COMPLAINT = (

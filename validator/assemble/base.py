@@ -88,10 +88,9 @@ class BaseLayer:
         return Encoded(f"sha256:{hashing.hexdigest()}", size, self.diff_id, MEDIA_TYPE)
 
 
-# The few files of a base that decide what its images need. They are read once, and checked for what an image
-# needs.
+# Read the few files of a base that images depend on, once, and check that they have what an image needs.
 
-#: Changes when other files are read, or in another way.
+#: Change it when this module reads other files, or reads them differently.
 FILES_RECIPE = "base files 2"
 _WANTED = re.compile(
     r"etc/(passwd|group|shadow|gshadow|subuid|subgid|ld\.so\.cache|ld\.so\.conf|ld\.so\.conf\.d/[^/]+|skel/.+)"
@@ -104,30 +103,30 @@ _DIRECTORIES = ("etc", "etc/ld.so.conf.d", "home", "opt", "usr", "usr/local")
 _PATHS = ("usr/local/cuda",)
 _PYTHON = re.compile(r"(.*/)?(bin/python3(\.\d+)?|lib[^/]*/(.*/)?libpython3\.\d+\.so[.\d]*)")
 _GLIBC = re.compile(r"(.*/)?(libc\.so\.6|libc-2\.\d+\.so)")
-#: What is kept besides links and small files: the names of programs and libraries, directories.
+#: What is kept besides symbolic links and small files: programs, libraries and directories.
 _RELEVANT = re.compile(
     "|".join(
         (_PYTHON.pattern, _GLIBC.pattern, r"(.*/)?ld-[^/]+\.so[.\d]*", *_DIRECTORIES, *_PATHS, "opt/venv")
     )
 )
 _LOADER = "lib64/ld-linux-x86-64.so.2"
-#: The version as a string of its own, which other strings may end with.
+#: The version at the end of a NUL-terminated string.
 _VERSION = re.compile(rb"(?<![\d.])(3\.\d+\.\d+(?:(?:a|b|rc)\d+)?)\+?\x00")
 _GLIBC_VERSION = re.compile(rb"GNU C Library [^\x00]{0,120} release version (\d+\.\d+)")
 _MACHINE_AT, _X86_64 = 18, 62
 #: A base's small files are read up to this size in bytes.
 _SMALL = 4 << 20
 _LARGEST = 64 << 20
-#: Names to follow in one path, with those of symbolic links.
+#: The most names to follow in one path, including those in the targets of symbolic links.
 _STEPS = 400
 #: Where Docker looks for programs if the base does not say.
 _SEARCH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#: Entries that say something about the next one.
+#: Entries that extend the header of the next one, or of all that follow (XGLTYPE).
 _EXTENSIONS = (
     tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME,
     tarfile.GNUTYPE_LONGLINK,
 )  # fmt: skip
-#: Entries in all layers of a base. Images with CUDA have about 100,000.
+#: The most entries in all layers of a base. Images with CUDA have about 100,000.
 _MOST_ENTRIES = 1_000_000
 _WHITEOUT, _OPAQUE = ".wh.", ".wh..wh..opq"
 _HINT = f"{manual('reference/images.md')} says what a base must have"
@@ -222,7 +221,7 @@ def read_file_system(layers: Iterable[Callable[[], Iterator[bytes]]]) -> FileSys
             with tarfile.open(fileobj=stream, mode="r|", bufsize=1 << 20, tarinfo=BoundedTarInfo) as archive:
                 own: set[str] = set()
                 while (member := archive.next()) is not None:
-                    # It keeps all entries that it has read.
+                    # Otherwise the archive keeps every entry that it has read in memory.
                     archive.members.clear()  # type: ignore[attr-defined]
                     _apply(archive, member, nodes, own)
         except (tarfile.TarError, EOFError) as error:
@@ -303,7 +302,7 @@ def _interpreter(system: FileSystem, name: str, python: str, search: str) -> Int
                     f" may be {' or '.join(sorted(versions)) or 'any'}",
                     hint=_HINT,
                 )
-            # By its own name, and not by that of a link to it.
+            # Use the program's own name, not that of a link to it.
             return Interpreter(f"/{directory.strip('/')}/python{python}", versions.pop())
     has = f"Python {' and '.join(sorted(others))}" if others else "no Python"
     raise InputError(f"the base image {name} has {has} on its PATH; Python {python} is needed", hint=_HINT)
@@ -327,7 +326,7 @@ def _apply(archive: tarfile.TarFile, member: tarfile.TarInfo, nodes: dict[str, N
 
 
 def hidden_by(path: str) -> str | None:
-    """Return the path that a whiteout hides, with a slash at the end if only what is below it, or None."""
+    """Return the path that a whiteout hides, or None. With a final slash, only what is below it is hidden."""
     directory, _, base = path.rpartition("/")
     if base == _OPAQUE:
         return f"{directory}/"
@@ -365,7 +364,7 @@ def _node(archive: tarfile.TarFile, member: tarfile.TarInfo, path: str, nodes: M
 
 
 def parts_of(path: str) -> list[str]:
-    """Return the parts of a path, without `.` and `..`."""
+    """Return the parts of a path, after resolving `.` and `..`."""
     found: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -376,9 +375,9 @@ def parts_of(path: str) -> list[str]:
 
 
 class BoundedTarInfo(tarfile.TarInfo):
-    """An entry whose long names and extended attributes are not longer than any archiver writes them.
+    """An entry of an archive. Reading raises ReadError for a name or attributes longer than archivers write.
 
-    They are read into memory, and a few bytes that are compressed can stand for gigabytes.
+    They are read into memory, and a few compressed bytes can expand to gigabytes.
     """
 
     @classmethod

@@ -411,7 +411,7 @@ class Bases:
                     return self._found[key]
                 except MissingError as error:
                     unreachable = error
-                    # The default bases are all in one registry. It is not asked again for each of them.
+                    # The default bases are all in one registry, so don't ask it again for each of them.
                     if self._given is None and text in self._pinned.values():
                         self._unreachable = error
             saved = self._local.save(text, self._directory) if self._local is not None else None

@@ -73,7 +73,7 @@ class LoaderCache:
         """
         earlier = [entry for entry in self.entries if comes_before(entry)]
         later = [entry for entry in self.entries if not comes_before(entry)]
-        # As `compare` in elf/cache.c. Entries that it takes as equal keep their order.
+        # Sort as `compare` in elf/cache.c does. Entries that it considers equal keep their order.
         ordered = sorted([*earlier, *added, *later], key=lambda entry: entry.hwcaps or "")
         ordered.sort(key=_rank, reverse=True)
         return LoaderCache(tuple(ordered), self.generator)

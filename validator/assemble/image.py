@@ -39,7 +39,7 @@ from .wheels import Wheelhouse
 
 
 class Destination(Protocol):
-    """Receives the blobs of images, and then their manifests. Methods may be called from several threads.
+    """Receive the blobs of images, and then their manifests. Several threads may call the methods.
 
     Nothing is visible under a name before `finish`, and what was received completely is kept and not sent
     again. Every method raises MissingError for faults of the network, the disk, the registry or the engine.
@@ -64,7 +64,7 @@ def differs(made: Encoded, known: Encoded) -> ValidatorError:
     return ValidatorError(
         f"a layer was made with the digest {made.digest}, but the layer table says {known.digest}:"
         " the table is wrong, or a wheel changed while it was read",
-        hint="run the same command again; if the error stays, remove the layer's row from the table",
+        hint="run the same command again; if the error persists, remove the layer's row from the table",
     )
 
 
@@ -107,7 +107,7 @@ class RegistryDestination:
         made: list[Encoded] = []
 
         def produce(write: Write) -> str:
-            # After a failure, it is called again.
+            # `send` calls this again after a failure.
             made.append(encode(write))
             return made[-1].digest
 
@@ -128,7 +128,7 @@ class RegistryDestination:
 _VERSION = "1.0.0"
 _INDEX = "application/vnd.oci.image.index.v1+json"
 _DOCKER_NAME = "io.containerd.image.name"
-#: What containerd's names have before Docker's names of local images.
+#: The prefix that containerd adds to Docker's names of local images.
 _LOCAL = "docker.io/library/"
 _PLATFORM = {"architecture": "amd64", "os": "linux"}
 
@@ -296,8 +296,8 @@ def assemble(
     work.meter = Meter(f"making {len(missing)} {word}", total or None, progress)
 
     def rank(number: int) -> float:
-        # The largest come first, so that none of them is left to make on its own at the end. Byte code comes
-        # before them: its size is not known, and other processes do most of its work.
+        # Make the largest layers first, so that none of them is made alone at the end. Layers without a known
+        # size come before them: those of the base, and byte code, most of which other processes make.
         layer = known[number]
         return -(layer.size if isinstance(layer, LayerSource) and layer.size else math.inf)
 
@@ -363,14 +363,14 @@ class _Work:
         return row is not None and self._has(row.encoded)
 
     def layer(self, layer: BaseLayer | LayerSource, base: str = "") -> ImageLayer:
-        """Put a layer there, making it unless it is there. base: the name of a layer's base."""
+        """Put a layer at the destination; make it unless it is there. base: the base's name."""
         if isinstance(layer, LayerSource):
             name, size = layer.name, layer.size
         else:
             name, size = f"base {base}", 0
         if isinstance(layer, BaseLayer) and layer.blob is not None:
             is_new = self._copy(layer.blob, layer.read)
-            # It is part of the base with that digest, so nothing else can be expected of it.
+            # The base's digest fixes the content of this layer, so it counts as computed here.
             self._table.add_content(layer.diff_id)
             return ImageLayer(name, layer.blob, is_new)
         key = self._key(layer)

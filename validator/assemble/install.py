@@ -111,7 +111,7 @@ _LINUX = re.compile(r"(many)?linux.*_x86_64")
 _X86_64 = 62
 
 
-#: The environment in an image, where its packages are in it, and its Python.
+#: The environment in an image, the directory of its packages, and its Python.
 _VENV = "opt/venv"
 _PACKAGES = f"{_VENV}/lib/python3/site-packages"
 _INTERPRETER = f"/{_VENV}/bin/python"

@@ -97,7 +97,7 @@ _TABLES = (
 
 
 class Row(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A layer that was made. name: for people. made_here: this machine made it, and no other one."""
+    """A layer that was made. name: for people. made_here: True if this machine made it."""
 
     key: Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     name: str

@@ -156,7 +156,7 @@ def _check(item: ZipInfo) -> None:
 
 
 def _located(read_at: ReadAt, item: ZipInfo, limit: int) -> int:
-    """Return the offset of an item's data, after comparing the local header."""
+    """Return the offset of an item's data, after comparing its local header with the directory."""
     name = item.filename.encode()
     length = _LOCAL.size + len(name)
     if item.header_offset + length > limit:
@@ -491,7 +491,7 @@ class InstallableWheel:
             if path.endswith("/") or path in unsigned:
                 continue
             if path not in files:
-                raise FormatError(f"RECORD lists {path}, which is not in it")
+                raise FormatError(f"RECORD lists {path}, which is not in the wheel")
             size = files[path][0].file_size
             if row.size is not None and row.size != size:
                 raise FormatError(f"{path} has {size} bytes, but {row.size} in RECORD")

@@ -392,7 +392,7 @@ class _WheelLayers:
 
         def entries() -> Iterator[Entry]:
             with ExitStack() as stack:
-                # The facts of each wheel are found out while its layer is made.
+                # `watched` collects the facts of each wheel while its layer is made.
                 yield from merged(
                     (str(wheel), watched(stack.enter_context(self.installed(wheel)), partial(keep, wheel)))
                     for wheel in group.wheels
@@ -403,7 +403,7 @@ class _WheelLayers:
 
     @contextmanager
     def installed(self, wheel: Wheel) -> Iterator[tuple[Entry, ...]]:
-        """Return what a wheel installs."""
+        """Open a wheel, and yield what it installs."""
         with self._guard:
             shared = self._open.setdefault(wheel.sha256, _Shared())
             shared.users += 1

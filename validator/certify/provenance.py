@@ -168,7 +168,7 @@ def provenance_of(
     )
 
 
-# The types of the statement. It is read as exactly what is written.
+# The types of the statement. Reading accepts only the fields that writing produces.
 
 
 class _Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, rename="camel"):

@@ -318,7 +318,7 @@ def _certificate(predicate: _Predicate, digest: str, signer: str) -> Certificate
 
 def _failure(predicate: _Predicate, digest: str, signer: str) -> Failure:
     parts = _Parts(predicate)
-    # They are not needed, but every statement of this project has them.
+    # The values are not needed, but every statement of this project has them: reject one without them.
     parts.text("certificate", "expires")
     parts.get("certificate", "skippedTests", tuple[str, ...])
     host = parts.entry("host", _PoorHost)

@@ -56,7 +56,7 @@ from .trust import (
 #: The file's name, next to the matrix.
 NAME = "trust.yaml"
 _HEADER = f"# Who may sign measurements and images. `certify` reads this file; see {manual('trust.md')}\n"
-#: The sections of the file, and of the keys of a machine: for what it measures, and for what it builds.
+#: The sections of the file. A machine has one key for what it measures, and one for what it builds.
 RUNNERS, BUILDERS = "runners", "builders"
 _ROLES = {RUNNERS: "runner", BUILDERS: "builder"}
 #: How long a machine is registered for, unless somebody says otherwise.

@@ -310,8 +310,8 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 )
 @flag(
     "--no-xla-cache",
-    help="Let XLA compile everything anew at each start. By default, it keeps what it compiles in a volume or"
-    " directory of yours, where its TensorFlow can.",
+    help="Let XLA compile everything again at each start. By default, XLA keeps what it compiles in a volume"
+    " or directory of yours, if the image's TensorFlow supports this.",
 )
 @flag(
     "--uncertified",

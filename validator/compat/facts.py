@@ -150,7 +150,7 @@ def rows(name: str, section: str) -> list[Row]:
 
 
 def recommended(tensorflow: str) -> Row | None:
-    """Return what `recommended` takes for a release that a table lists: `cuda`, `cudnn` and `why`."""
+    """Return `cuda`, `cudnn` and `why` of the policy `recommended`; None for a release not in its table."""
     found: Row | None = _documents()[RECOMMENDED]["releases"].get(tensorflow)
     return found
 

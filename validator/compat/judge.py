@@ -86,7 +86,7 @@ _MANY_GPUS = 64
 
 
 def reason_hidden(value: str) -> Reason | None:
-    """Return why a value hides every GPU; None if some machine shows one, or if the value has a variable."""
+    """Return why a value hides every GPU; None if some machine shows one, or if it begins with a variable."""
     why = why_hidden(value)
     if why is None:
         return None
@@ -138,7 +138,7 @@ class Machine:
 
 @functools.lru_cache(maxsize=8192)
 def judge_host(host: Host) -> Machine:
-    """Return the machine that is known of a host. Its architecture makes no difference here."""
+    """Return the machine that a host describes. The host's architecture makes no difference here."""
     on_windows = host.on_windows
     if host.gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
@@ -198,7 +198,10 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
 def _gpu(
     name: str | None, capability: str | None
 ) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
-    """Return a GPU's capability, short name, kind (by capability if all with it share it), what is wrong."""
+    """Return a GPU's capability, short name and kind, and what is wrong with it.
+
+    Without a name, the kind is that of all GPUs with this capability, if they have the same one.
+    """
     given = ComputeCapability.or_none(capability)
     if name is not None:
         try:

@@ -297,7 +297,7 @@ def newest_without_fault(
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
     pairs = candidates(release, cuda, cudnn)
     models = _targets(cudnn_version(release, pairs[0][1]))
-    # The first of several with as few faults is the newest.
+    # If several have equally few faults, `min` takes the first one, which is the newest.
     return min(pairs, key=lambda pair: sum(_count(release, pair, model) for model in models))
 
 

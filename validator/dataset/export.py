@@ -339,11 +339,11 @@ def card(done: Exported, profile: str, selectors: Sequence[str], redact: bool) -
 JSON, CSV, PARQUET = "json", "csv", "parquet"
 #: The formats with their media types.
 FORMATS = {JSON: "application/json", CSV: "text/csv", PARQUET: "application/vnd.apache.parquet"}
-#: Rows that are in memory at once, and that Parquet has in a row group.
+#: The most rows in memory at once, and in a row group of Parquet.
 _GROUP = 10_000
-#: A cell that starts with one of these is a formula to a spreadsheet, also with the wide forms of the signs.
+#: A spreadsheet takes a cell that starts with one of these for a formula. The last four are full-width signs.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-#: Stands before such a text, and before one that starts with it, so that it can be taken away again.
+#: Put before such a text, and before one that already starts with it, so that readers can remove it again.
 _GUARD = "'"
 _GUARDED = (*_FORMULA, _GUARD)
 
@@ -367,7 +367,7 @@ def json_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def csv_writer(stream: IO[bytes], table: Table) -> Iterator[Write]:
-    """Write RFC 4180 in UTF-8, with a line of names.
+    """Write CSV (RFC 4180) in UTF-8, with a header line.
 
     An empty field is null, and `""` is an empty text. Lists and JSON are JSON. A text that a spreadsheet
     would take for a formula has `'` in front of it, and so has one that starts with `'`.

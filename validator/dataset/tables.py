@@ -127,9 +127,9 @@ def digest_of(*values: object) -> str:
 # The facts with their sources, and the predictions with their reasons, as rows.
 
 
-#: The columns of a fact of their own. Everything else is its content.
+#: The fields of a fact that have a column each. Everything else is in `content`.
 _COLUMNS = ("id", "status", "sources")
-#: The file whose rows were read in wheels. The source of such a fact has the id of the fact.
+#: The file whose rows were read from wheels. The source of such a fact has the id of the fact.
 _BUILDS = "builds"
 
 
@@ -164,7 +164,7 @@ def prediction_rows(
     for planned in cells:
         document: dict[str, Any] = {**planned.as_json()}
         names.update((document["image"], document["host"]))
-        # The labels of runners are about the machines of the owner of the matrix.
+        # Labels of runners reveal the machines of the matrix's owner.
         del document["runner"]
         predicted = planned.prediction
         for reason in predicted.reasons:
@@ -204,7 +204,7 @@ def exported(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def names_of(records: Iterable[Record], known: Collection[str]) -> set[str]:
-    """Return the names of people and machines that the records reveal anywhere, also in what is not exported.
+    """Return the names of people and machines anywhere in the records, even in what is not exported.
 
     known: identifiers of the matrix, which are not such names.
     """
@@ -240,7 +240,7 @@ class Cleaner:
             return value
         cleaned: dict[str, Any] = {}
         for name, entry in value.items():
-            # Two names may become the same one.
+            # Two names may be the same after cleaning.
             clean = self.text(name)
             while clean in cleaned:
                 clean += "_"

@@ -56,7 +56,7 @@ class Request:
 def resolve(
     request: Request, engine: Engine | None, host: FindHost, tell: Tell
 ) -> tuple[Start, SelectedImage | None]:
-    """Choose the image, and describe its container. Return also the image to pull first if it is certified.
+    """Choose the image, and describe its container. Also return the image to pull first if it is certified.
 
     engine: what starts the container or has the image; None to write for another machine.
     host: called if the image can use GPUs; returns None to start it on the CPU. tell: called with what people

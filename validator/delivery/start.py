@@ -164,8 +164,8 @@ class Start:
         kept = " and ".join(f"{one['keeps']} (TensorFlow {one['releases']})" for one in self.xla_caches)
         return (
             f"XLA keeps {kept} for the next start: at most 2 GiB, in a separate directory for each user,"
-            " image, GPU and driver, and nothing if less than 1 GiB is free; a disk that fills up while the"
-            " program runs ends it. --no-xla-cache turns this off"
+            " image, GPU and driver, and nothing if less than 1 GiB is free. If the disk fills up while the"
+            " program runs, TensorFlow aborts it. --no-xla-cache turns this off"
         )
 
     @property

@@ -405,9 +405,10 @@ def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
 def _by_its_words(
     pasted: text.Pasted, observations: Observations, diagnosis: Diagnosis
 ) -> Observation | None:
-    """Return which cause the words of a complaint are like, if nothing in it shows one; None if none is.
+    """Return the cause whose descriptions a complaint resembles most; None if no cause stands out.
 
-    What a program printed is no prose: the catalogue knows its lines, or says that it doesn't.
+    Return None also if something else explains the text, or if the text states no fact about its environment.
+    What a program printed is not prose: the catalogue knows its lines, or says that it doesn't.
     """
     if diagnosis.causes or diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT):
         return None

@@ -1,9 +1,10 @@
-"""Name the cause whose descriptions a person's prose is most like, where no rule says more.
+"""Name the cause whose descriptions a person's prose resembles most, if no rule recognizes a cause.
 
-Rules know phrases; people have many more. So the words of each cause are kept as a direction: the mean of the
-texts that describe it (the catalogue, the corpus, and posts that were written for this purpose), as the
-classifier of Rocchio has it, with TF-IDF weights of words, pairs of words and parts of words. A text is
-compared with each direction. `scripts/compile-data` makes the file, which is all that is read at run time.
+Rules know phrases; people use many more. So this module keeps a direction for each cause, as in Rocchio's
+classifier: the mean of the texts that describe it (the catalogue, the corpus, and posts that were written for
+this purpose), less the mean over all causes. Texts are TF-IDF weights of words, pairs of words and parts of
+words, and a text is compared with each direction. `scripts/compile-data` writes the file, which is all that
+is read at run time.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from dataclasses import dataclass
 from .catalogue import DATA
 
 PATH = DATA / "likeness.txt"
-#: The name of the texts that describe no fault.
+#: Stands for the code of a cause in texts that describe no fault.
 NONE = "none"
-#: Features are numbered by their hash, so different ones may share a number.
+#: How many numbers features have. The number is a hash, so different features may share one.
 _SIZE = 8192
-#: Characters of a text that are looked at.
+#: The most characters of a text to read.
 _LONGEST = 6000
-#: The least words of prose that can be compared.
+#: The fewest words of prose to compare.
 FEWEST_WORDS = 25
-#: How much more a text has to be like the first cause than like the second one. Of the posts in
-#: tests/corpus/posts.yaml, each compared without the others, three of four above it are named rightly.
+#: How far the score of the first cause has to be above that of the second one. Of the posts in
+#: tests/corpus/posts.yaml that reach it without having been learned, three of four get the right cause.
 MARGIN = 0.05
-#: The part of a number that is kept in a byte.
+#: How numbers become bytes: the steps per unit of an IDF weight, and the largest value in a row.
 _IDF_STEPS = 24
 _LEVELS = 127
 _WORD = re.compile(r"[a-z0-9][a-z0-9_+'.-]*[a-z0-9+]|[a-z0-9]|[^\W\d_a-z]+", re.IGNORECASE)
-#: Characters from here on are of languages that write no spaces between words.
+#: Chinese, Japanese and Korean characters begin here. Chinese and Japanese have no spaces between words.
 _WITHOUT_SPACES = "\u2e80"
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
-#: A line of prose has so many words, and they are so much of it.
+#: A line of prose has at least this many words, and they make up at least this share of its characters.
 _LINE_WORDS, _LINE_SHARE = 4, 0.55
 _COMMON_WORDS = (
     "the a an to of and in is it that i my on with for this but as at by be are was were have has had not"
@@ -51,7 +52,10 @@ _COMMON = frozenset(_COMMON_WORDS.split())
 
 @dataclass(frozen=True)
 class Likeness:
-    """The cause that a text is most like. words: those of the text that speak most for it."""
+    """The cause that a text resembles most. margin: how much higher it scores than the next cause.
+
+    words: those of the text that contribute most to the score.
+    """
 
     code: str
     margin: float
@@ -64,7 +68,7 @@ def words_of(text: str) -> list[str]:
 
 
 def prose(lines: Iterable[str]) -> str:
-    """Return the lines in which somebody tells something: no tables, logs, commands or fields of a form."""
+    """Return the lines in a person's own words: no tables, logs, commands or fields of a form."""
     kept = []
     for line in lines:
         words = _LETTERS.findall(line)
@@ -75,19 +79,22 @@ def prose(lines: Iterable[str]) -> str:
 
 
 def _length(words: Iterable[str]) -> int:
-    """Return the number of words, two characters each where no spaces are written."""
+    """Return the number of words. From `_WITHOUT_SPACES` on, two characters count as a word."""
     return sum(len(word) // 2 if word[0] >= _WITHOUT_SPACES else 1 for word in words)
 
 
 def _parts(word: str) -> list[str]:
-    """Return the parts of a word: four letters each, or one or two characters where no spaces are written."""
+    """Return the parts of a word: four characters each, where `^` and `$` mark its ends.
+
+    From `_WITHOUT_SPACES` on, parts have one or two characters.
+    """
     if word[0] >= _WITHOUT_SPACES:
         return [word[i : i + size] for size in (1, 2) for i in range(len(word) - size + 1)]
     return [f"^{word}$"[i : i + 4] for i in range(len(word) - 1)]
 
 
 def _features(words: Sequence[str]) -> tuple[Counter[int], Mapping[int, list[str]]]:
-    """Return how often each feature occurs, and the words that each one is a part of."""
+    """Return how often each feature occurs, and the words that each one comes from."""
     counts: Counter[int] = Counter()
     sources: defaultdict[int, list[str]] = defaultdict(list)
     before = ""
@@ -113,7 +120,7 @@ def _weighted(counts: Mapping[int, int], idf: Sequence[float]) -> dict[int, floa
 
 
 def train(texts: Iterable[tuple[str, str]]) -> bytes:
-    """Return the file. texts: pairs of a cause's code, or NONE, and a text that describes it."""
+    """Return the file's content. texts: pairs of a cause's code, or NONE, and a text that describes it."""
     counted = [(code, _features(words_of(text))[0]) for code, text in texts]
     documents = Counter(number for _, counts in counted for number in counts)
     exact = [math.log((1 + len(counted)) / (1 + documents[number])) + 1 for number in range(_SIZE)]
@@ -128,12 +135,12 @@ def train(texts: Iterable[tuple[str, str]]) -> bytes:
     middle = [sum(column) / len(codes) for column in zip(*means.values(), strict=True)]
     rows = []
     for code in codes:
-        # Only what is unlike the other causes tells anything.
+        # What all causes have in common does not distinguish them.
         direction = [value - common for value, common in zip(means[code], middle, strict=True)]
         length = math.sqrt(sum(value * value for value in direction)) or 1.0
         rows.append([value / length for value in direction])
     largest = [max(map(abs, row)) or 1.0 for row in rows]
-    # All causes of one feature stand together.
+    # The values of one feature for all causes are next to each other.
     matrix = bytes(
         round(row[number] / scale * _LEVELS) & 0xFF
         for number in range(_SIZE)
@@ -146,7 +153,7 @@ def train(texts: Iterable[tuple[str, str]]) -> bytes:
 
 @dataclass(frozen=True)
 class Table:
-    """What was learned. rows: for each feature, a signed byte for each cause."""
+    """What was learned. scales: a factor for each cause. rows: a signed byte for each feature and cause."""
 
     codes: tuple[str, ...]
     scales: tuple[float, ...]
@@ -162,7 +169,7 @@ class Table:
         return cls(tuple(known["codes"]), tuple(known["scales"]), idf, memoryview(rest)[_SIZE:].cast("b"))
 
     def most_like(self, text: str) -> Likeness | None:
-        """Return the cause that a text is most like; None for a text with little prose."""
+        """Return the cause that a text resembles most; None for a text with too little prose."""
         words = words_of(prose(text.splitlines()))
         if _length(words) < FEWEST_WORDS:
             return None

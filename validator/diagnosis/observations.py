@@ -274,7 +274,7 @@ _FROM_TO = re.compile(r"^(?!.*\bdowngrad).*\bfrom \S+(?: \S+){0,3} to\b", re.IGN
 _REACH = 100
 
 
-#: Words that say that something works. In the same sentence, a negation turns them round.
+#: Words that say that something works. A negation in the same sentence reverses their meaning.
 _WORKS = re.compile(
     r"\b(?:(?:is|are|was|were|gets?|got) used\b|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
     r"|uses? (?:(?:the|my|both|all|its) )?(?:GPUs?|cards?|it|them|\w+ GPUs?)\b"

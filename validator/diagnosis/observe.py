@@ -53,9 +53,9 @@ _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\
 _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
-#: A line of a traceback that names a file. The next line is code, which shows no symptom.
 #: The example in the label of a form, such as "OS (e.g., Linux Ubuntu 16.04): ".
 _PLACEHOLDER = re.compile(r" ?\(e\.g\.[^)]*\)(?=\W{0,4}:)")
+#: A line of a traceback that names a file. The next line is code, which shows no symptom.
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: A question in which somebody supposes a cause.
 _SUPPOSITION = re.compile(
@@ -165,7 +165,7 @@ class _Reader:
         facts = {content for part in parts for content in self._facts(part)}
         # The CUDA version that nvidia-smi shows in one line is not a toolkit's in the joined lines either.
         facts |= {("cuda", values) for kind, values in facts if kind == "driver_cuda"}
-        # Two rows of a list of packages that are joined show no third one.
+        # In joined rows of a list of packages, a name may seem to have the version of another row.
         packages = {dict(values).get("name") for kind, values in facts if kind == "package"}
         for observation in observations:
             kind = observation.kind

@@ -423,7 +423,7 @@ _COMPRESSED = (
 _READ_REPORT = "`validator doctor --report FILE` reads a report"
 #: The beginning of the probe's reports.
 _LONGEST_TITLE = 200
-#: A first line of one sentence. If a paragraph was wrapped, the next line begins with a small letter.
+#: A first line of one sentence. If the next line begins with a lower-case letter, it is a wrapped paragraph.
 _TITLE = re.compile(
     rb"(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d}\n(?![a-z])" % _LONGEST_TITLE,
 )

@@ -230,7 +230,7 @@ class _Output:
                         self.overflow = True
                         return
                 *lines, rest = (partial + (err or b"")).split(b"\n")
-                # A partial line must not grow without limit.
+                # A line without an end must not fill the memory.
                 partial = rest[-8192:]
                 for line in lines:
                     words = line[:8192].decode("utf-8", "replace").rstrip()

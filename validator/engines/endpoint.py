@@ -379,7 +379,7 @@ def podman_create(endpoint: Endpoint, image: str, command: Sequence[str], argume
 
     Raises APIError, and ImageNotFound if there is no such image.
     """
-    # The proxies of this machine, with their credentials, stay outside.
+    # Keep this machine's proxies, with their credentials, out of the container.
     options = ["--pull=never", "--http-proxy=false", *arguments, "--entrypoint", command[0]]
     done = processes.run(
         [endpoint.program, "create", *options, image, *command[1:]], timeout_s=BUSY_TIMEOUT_S

@@ -257,7 +257,7 @@ class _LacksLayersError(Exception):
 def load(
     endpoint: Endpoint, reference: str, send: Callable[[Destination], T], progress: Progress = lambda _: None
 ) -> T:
-    """Give the engine an image under a name, and return what `send` returns.
+    """Load an image into the engine under a name, and return what `send` returns.
 
     send: puts the image at the destination. It is called again, with everything to send, if layers turn out
     to be missing that the engine seemed to have.
@@ -393,7 +393,7 @@ class _Loading:
             loaded = self._client.images.get(self._name)
             if len(facts_of(loaded).layers) != len(older["Layers"]):
                 raise self._failed("layers are not found")
-            # Podman rejects a name with its tag.
+            # Pass the tag separately: Podman rejects a name that contains it.
             loaded.tag(*self._reference.rsplit(":", 1))
         except (DockerException, requests.RequestException) as error:
             raise self._failed(str(error)) from error
@@ -415,8 +415,8 @@ class _Loading:
             if encoded.digest != known.digest or written != known.size:
                 raise differs(encoded, known)
             self._write(bytes(-known.size % _RECORD))
-            # Containerd locks a blob until it has all of it. The load of a base in the meantime, to compile
-            # byte code, waits for the same blob.
+            # Send the blob to its end: containerd locks it until then, and a base that is loaded meanwhile to
+            # compile byte code waits for the same blob.
             with self._reading():
                 self._pipe.flush()
         except BaseException as error:

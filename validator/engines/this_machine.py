@@ -109,7 +109,7 @@ def _address(bus: str) -> str:
 def kernel_reading(root: Path = Path("/")) -> Outside | None:
     """Return the driver and the GPUs that the kernel lists, without waking any; None without a driver.
 
-    The kernel does not list compute capabilities, which are empty here. In a container, it lists also the
+    The kernel does not list compute capabilities, which are empty here. In a container, it also lists the
     GPUs that the container was not given. root: the directory with /proc.
     """
     module = _KERNEL_DRIVER.search(text_or_nothing(root / "proc/driver/nvidia/version"))
@@ -157,8 +157,8 @@ def read_this_host(
 
 # Look at this machine within a second or two. Whatever may hang is asked side by side, and has a deadline:
 # NVML, the engines, and the Python of the active environment. That Python runs only the checks of the probe
-# that don't import TensorFlow: its version is read from its metadata. What did not answer in time is said to
-# be unknown.
+# that don't import TensorFlow, whose version is read from its metadata. What does not answer in time is
+# reported as unknown.
 
 #: Seconds in which all parts have to answer, and before their end in which a child process is ended.
 LIMIT_S, _SPARE_S = 1.7, 0.15

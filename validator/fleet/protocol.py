@@ -447,7 +447,7 @@ def read_answer(log: bytes, known: Answer) -> Answer:
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """What is read of the `node` frame of a result, see `slurm_job.run`."""
+    """The fields of the `node` frame of a result that are read, see `slurm_job.run`."""
 
     unit: str
     node: str

@@ -97,7 +97,7 @@ class Tried(msgspec.Struct, dict=True):
 
     @functools.cached_property
     def name(self) -> str:
-        """The unit's name, which is a digest and needed often."""
+        """The unit's name. It is cached because it is a digest that is needed often."""
         return self.unit.name
 
 

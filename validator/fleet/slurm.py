@@ -452,7 +452,7 @@ def _changed_at(path: Path) -> float:
 
 @functools.cache
 def _tools() -> tuple[str, dict[str, bytes]]:
-    """Return the digest of what jobs run, which names its directory, and its files by their names."""
+    """Return the files that jobs run, by name, after their digest, which names their directory."""
     paths = [Path(str(module.__file__)) for module in (slurm_job, inside, ask_nvml, pynvml)]
     files = {path.name: path.read_bytes() for path in paths}
     content = "".join(hashlib.sha256(text).hexdigest() for _, text in sorted(files.items()))

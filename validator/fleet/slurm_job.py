@@ -385,9 +385,9 @@ def _is_there(name: str) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path, check: Callable[[], object]) -> Iterator[None]:
-    """Hold a lock that other machines respect. On a file system without such locks, work is done twice.
+    """Hold a lock that other machines respect. On a file system without such locks, work may be done twice.
 
-    check: called while another process holds the lock; raises an error to wait no longer.
+    check: called while another process holds the lock; raises an error to stop waiting.
     """
     with open(path, "w", encoding="utf-8") as stream:
         while True:

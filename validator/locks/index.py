@@ -148,7 +148,7 @@ class PackageIndex:
     def locked(self, wheel: Wheel) -> IndexFile:
         """Return a locked wheel's file, also a yanked one. Raises MissingError if it is gone or differs."""
         if wheel.path is not None:
-            # It has an address of its own.
+            # This wheel has its own address.
             try:
                 address, login = http.without_login(wheel.address or wheel.path)
                 url = http.joined("", address)

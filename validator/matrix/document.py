@@ -426,8 +426,8 @@ class _LimitedComposer(Composer):
         return MatrixError(self.file, [*self.problems, _problem(event, path, message)])
 
 
-# Read a document, such as a matrix file, into the types of its schema, with a problem for each misfit. Only
-# the shape is checked here: `images` checks whether a release, a version or a GPU exists.
+# Read a document, such as a matrix file, into the types of its schema, and report each value that does not
+# fit. Only the shape is checked here: `images` checks whether a release, a version or a GPU exists.
 
 _INTEGER = re.compile(r"[0-9]{1,9}")
 #: What YAML reads as false.

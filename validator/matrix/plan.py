@@ -279,7 +279,7 @@ def for_machine(
     """Return the image for a machine, like that of the default profile but of any release and policy.
 
     If the default profile's image is predicted to work there, or nothing works better, return it. Return None
-    if that profile has not exactly one image with CUDA.
+    unless that profile has exactly one image, with CUDA.
 
     hosts: the host class of each kind of GPU; without any, the image is for most data-center GPUs. machine:
     how a sentence names it (`driver 580.65.06 with Tesla T4 (7.5)`), or without a GPU, why none was found.
@@ -290,7 +290,7 @@ def for_machine(
     if len(images) != 1 or not next(iter(images)).variant.has_cuda:
         return None
     [usual] = images
-    # An engine may have to ask a registry for each Python.
+    # Remember the answers: an engine may have to ask a registry for each Python.
     provides = functools.cache(available) if available is not None else None
     others = _like(matrix, profile, usual, provides)
     if not hosts:

@@ -273,7 +273,7 @@ class GitlabRepository:
 
 
 def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
-    """Return a matrix with one image, also without CUDA, for these host classes, or for an example."""
+    """Return a matrix with one image, with or without CUDA, for these host classes, or for an example."""
     from ..compat.policies import is_recommended
 
     pins = [
@@ -302,7 +302,7 @@ def matrix_text(image: ImageSpec, hosts: Sequence[HostClass]) -> str:
 
 
 def _filled(template: str, **values: str) -> str:
-    """Return a template in which the values stand for `@NAME@`."""
+    """Return a template with each `@NAME@` replaced by its value."""
     text = (_TEMPLATES / template).read_text(encoding="utf-8")
     for name, value in values.items():
         text = text.replace(f"@{name}@", value)
@@ -310,7 +310,7 @@ def _filled(template: str, **values: str) -> str:
 
 
 def workflow_text(repository: GithubRepository | None, tool: str) -> str:
-    """Return the workflow; without a repository, to be filled in. tool: what pip installs to get this."""
+    """Return the workflow, with placeholders if repository is None. tool: what pip installs to get this."""
     found = repository or GithubRepository("OWNER", "REPOSITORY", "main")
     registry = found.registry if repository else "ghcr.io/OWNER/REPOSITORY"
     return _filled("gpu-images.yml", BRANCH=found.branch, REGISTRY=registry, TOOL=tool)

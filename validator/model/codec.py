@@ -162,7 +162,7 @@ def canonical(document: object) -> bytes:
 
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
-    # Other mappings than dict need the hook.
+    # Mappings other than dict need the hook.
     return msgspec.to_builtins(value, enc_hook=dict)
 
 

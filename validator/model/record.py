@@ -1,4 +1,4 @@
-"""Records, certificates and measurements, never changed. docs/fields.py prints the texts in `Annotated`."""
+"""Immutable records, certificates and measurements. docs/fields.py prints the texts in `Annotated`."""
 
 from __future__ import annotations
 
@@ -449,7 +449,7 @@ def contents_of(report: Report) -> dict[str, Any]:
 
 PREDICATE = "https://tensorflow-gpu-matrix.github.io/measurement/v1"
 STATEMENT_V1 = "https://in-toto.io/Statement/v1"
-#: Bytes of a statement; one about a machine with 16 GPUs has less than 8 KiB.
+#: The most bytes of a statement; one about a machine with 16 GPUs has less than 8 KiB.
 _LARGEST_STATEMENT = 1 << 20
 #: 32 random bytes in hexadecimal.
 _CHALLENGE = re.compile(r"[0-9a-f]{64}")

@@ -107,8 +107,9 @@ class Publisher:
 
         What it was made from is signed and attached to it. Raises BuildError if the image can't be made,
         TagTaken if the tag names another image, and MissingError for faults of the network or the registry.
-        None of them changes what the tag names. If the image was pushed and could not be signed, MissingError
-        is raised too; the same command signs it when it is run again.
+        None of them changes what the tag names. Raises RefusedError if another run then moved the tag. If the
+        image was pushed and could not be signed, MissingError is raised too; the same command signs it when
+        it is run again.
         """
         tag = self.tag(spec)
         into = _Tagged(self.destination(spec), self.registry, tag, self.retag)

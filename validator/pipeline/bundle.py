@@ -142,7 +142,7 @@ def write_bundle(
         try:
             described = [_add_image(files, image, request.challenges, work) for image in images]
             attached = [_add_attached(files, image.registry, image.digest) for image in images]
-            # Whom this machine trusts. Whoever receives the bundle decides whether that counts.
+            # This says whom this machine trusts. Whoever receives the bundle decides whether that counts.
             if request.trust is not None:
                 release = read_trust_file(request.trust).release
                 files.add("trust/trust.yaml", read_file(request.trust))
@@ -151,7 +151,7 @@ def write_bundle(
             if request.roots is not None:
                 files.add("trust/trusted_root.json", read_file(request.roots))
             elif any(attached):
-                # An identity signed something, which needs Sigstore's roots.
+                # Verifying what an identity signed needs Sigstore's roots.
                 files.add("trust/trusted_root.json", signatures.public_roots())
             _add_tool(files, house, request, say)
             volumes = _write_volumes(directory, files, volume_size, say)
@@ -353,7 +353,7 @@ def measure(
     received: Path, bundle: Bundle, image: Image, engine: Engine, probe: Callable[[ProbeRequest], bytes],
     runner: Runner | None, say: Callable[[str], None],
 ) -> Iterator[Record]:  # fmt: skip
-    """Measure an image of a bundle with each GPU model of this machine, and yield each record at once.
+    """Measure an image of a bundle with each GPU model of this machine, and yield each record as it is made.
 
     received: the bundle's directory. probe: runs the probe in the image, which the engine has.
     """
@@ -382,7 +382,7 @@ def measure(
 
 
 class _Delivered(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One line. question: None for an image of somebody else. result: what `slurm_job.run` returns."""
+    """One line from `./measure`. question: None for somebody else's image. result: of `slurm_job.run`."""
 
     bundle: Literal[1]
     question: Question | None

@@ -128,7 +128,7 @@ def record_of(question: Question, ran: ProbeRun, runner: Runner | None, say: Cal
     except ValidatorError as error:
         verdict, reason = Verdict.FAILED, str(error)
     host_class = host_class or NO_GPU
-    # The fields of both that say the same.
+    # The fields that both have, with the same meaning.
     common = ("image", "engine", "lock_digest", "image_digest", "probe_version", "key", "base", "layers")
     asked = {name: getattr(question, name) for name in (*common, "origin", "tensorflow_wheel")}
     record = Record(

@@ -288,7 +288,7 @@ def _read(directory: Path) -> dict[Path, codec.RunProgress]:
         paths = list(directory.glob("*.json"))
     found = {}
     for path in paths:
-        # It may have been removed meanwhile, or be somebody else's.
+        # The file may have been removed meanwhile, or belong to somebody else.
         with contextlib.suppress(OSError, codec.DocumentError), path.open("rb") as stream:
             progress = codec.convert(codec.parse(stream.read(_LARGEST)), codec.RunProgress)
             found[path] = msgspec.structs.replace(progress, state=_state(progress))

@@ -101,7 +101,7 @@ class Check:
         needs = set(self.requires)
         if "lock" in needs and context.lock is None:
             return statement("no_lock")
-        # In an environment whose lock has the TensorFlow without CUDA, the CPU is the device.
+        # If the lock has tensorflow-cpu, the device is the CPU.
         if "device" in needs and "tensorflow-cpu" not in (context.lock or {}):
             needs |= {"cuda-build", "gpu"}
         if "cuda-build" in needs:

@@ -274,10 +274,10 @@ def broken_off(trial: str, answer: Answer, evidence: dict[str, Any]) -> Result:
 
 @contextlib.contextmanager
 def section(name: str) -> Iterator[None]:
-    """Write a line to the log before and after what is done meanwhile (docs/reference/report.md).
+    """Write a line to the log before and after the `with` block (docs/reference/report.md).
 
     name: `check ID`, or `provoked by ID` for what a check makes TensorFlow print on purpose, which `doctor`
-    leaves out. The lines are written around Python's buffer, as those of TensorFlow's libraries are.
+    leaves out. The lines bypass Python's buffer, as those of TensorFlow's libraries do.
     """
 
     def mark(text: str) -> None:

@@ -160,8 +160,8 @@ def _open_cudnn(directory: str) -> Iterator[dict[str, Any]]:
 def decoded(number: int) -> str:
     """Decode the number of a version of cuDNN or NCCL, both of which have changed the factor.
 
-    `cudnnGetVersion` from 9.0 on: 8907 is 8.9.7, 90300 is 9.3.0 (cudnn_version.h). `ncclGetVersion` from 2.9
-    on: 2807 is 2.8.7, 22707 is 2.27.7 (nccl.h).
+    `cudnnGetVersion` changed it in 9.0: 8907 is 8.9.7, 90300 is 9.3.0 (cudnn_version.h). `ncclGetVersion`
+    changed it in 2.9: 2807 is 2.8.7, 22707 is 2.27.7 (nccl.h).
     """
     base = 10000 if number >= 10000 else 1000
     return f"{number // base}.{number % base // 100}.{number % 100}"

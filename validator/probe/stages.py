@@ -60,7 +60,7 @@ class Progress:
         if result.outcome != SKIP:
             self.write(f"{check.id}: {result.outcome}: {result.sentence}")
             return
-        # Without the check that says more about it.
+        # Leave out the check that says more about the reason, so that equal reasons are reported together.
         stated = {name: value for name, value in (result.statement or {}).items() if name != "check"}
         reason = summary({"statement": stated, "problems": result.problems})
         self._skipped.setdefault(reason, []).append(check.id)
@@ -237,8 +237,8 @@ class Stage:
         if self._current is not None:
             settled = self._settled
             if settled is not None:
-                # It ended in full float32. A crash there is a limit. A time limit, or a signal that only
-                # other processes send, is none: it says that full float32 was not measured.
+                # The check ended in full float32. A crash there is a limit. A timeout, or a signal that only
+                # other processes send, is not: it means that full float32 was not measured.
                 remark = {**settled["limit"], "severity": LIMIT, "error": result.sentence}
                 if outcome == TIMEOUT or evidence.get("signal") in _FROM_OUTSIDE:
                     remark = problem("full_float32_not_measured", error=result.sentence)

@@ -276,7 +276,7 @@ def precision(tf: Any) -> str:
 
 
 def allowed(tf: Any, roundings: int, length: int) -> dict[str, Any]:
-    """Return the present `precision` and its `tolerance`, as evidence holds them."""
+    """Return the current `precision` and its `tolerance`, as fields of evidence."""
     found = precision(tf)
     return {"precision": found, "tolerance": tolerance(found, roundings, length)}
 

@@ -1,1 +1,1 @@
-"""The append-only store of measurements, and what became of cells."""
+"""The append-only store of measurements, and the history of cells."""

@@ -445,7 +445,7 @@ class Layout:
             yield Document(read_file(path, most), INDEX_TYPE, "", None)
 
     def read(self, digest: str, size: int | None = None, most: int = _LARGEST_BLOB) -> Iterator[bytes]:
-        """Return the content of a blob in parts. Raises InputError, at the end at the latest."""
+        """Yield the content of a blob in parts. Raises InputError, at the latest after the last part."""
         path, hashing, done = self._directory / blob_path(digest), hashlib.sha256(), 0
         try:
             with open_file(path, most) as stream:

@@ -178,9 +178,9 @@ class Authorization:
 
     @cached_property
     def _login(self) -> tuple[str | None, str]:
-        """What `docker login` stored. Raises MissingError if a credential helper fails.
+        """The credentials that `docker login` stored. Raises MissingError if a credential helper fails.
 
-        That is the value of a header for Basic authentication or None, and a token that stands for user and
+        They are the value of a header for Basic authentication, or None, and a token that replaces user and
         password, or an empty text.
         """
         import docker.auth

@@ -144,7 +144,7 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|])")
 #: backslash does not help.
 _LINKED = re.compile(r"(?i)(?<=[@#])|(?<=www)(?=\.)|(?<=:)(?=//)")
 _ADDRESS = re.compile(r"https://[\w./#?=&%~+-]+")
-#: A space without width, which keeps GitHub from doing so.
+#: A zero-width space, which keeps GitHub from making a link there.
 _APART = "&#8203;"
 
 
@@ -330,7 +330,7 @@ def cell_html(headline: str, notes: Sequence[str], diagnosis: Diagnosis) -> str:
 
 
 def templates() -> Environment:
-    """Return the templates of this room. Everything that they are given is escaped."""
+    """Return the templates of this package. They escape every value that they are given."""
     # Loading the extension must not delay a notebook; only showing a cell needs the template engine.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

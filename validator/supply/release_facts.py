@@ -274,7 +274,7 @@ def refreshed(
 
 
 def _asked(index: PackageIndex, asked: Asked, today: datetime.date) -> tuple[News, tuple[str, ...]]:
-    """Ask the index what is new, and remember the answer. Return it, and as lines."""
+    """Ask the index what is new, and remember the answer. Return it, and the same as lines."""
     found = news(index, asked)
     seen = found.as_seen()
     remember(seen, datetime.datetime.combine(today, datetime.datetime.now().time()))

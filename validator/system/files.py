@@ -27,7 +27,7 @@ _NO_SPACE_TEXT = (
 _STREAMS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 #: Bytes of a file that people write by hand: a lock, a list of requirements, a trust file, a notebook.
 MAX_BYTES = 16 << 20
-#: A key of TOML with many parts. The reader takes memory for each of its beginnings.
+#: A TOML key with many parts. The parser needs memory for every prefix of the key.
 _LONG_KEY = re.compile(
     r"""(?:^|[\[{,])[ \t]*(?:(?:[\w-]{1,200}|"[^"\n]{0,200}"|'[^'\n]{0,200}')[ \t]*\.[ \t]*){100}""",
     re.MULTILINE,
@@ -99,7 +99,7 @@ def read_text(path: Path, most: int = MAX_BYTES, *, inside: Path | None = None) 
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return a TOML document. Raises ValueError, also for a number, a key or a nesting without an end."""
+    """Parse a TOML document. Raises ValueError, also for numbers, keys or nesting beyond the limits."""
     if sys.version_info >= (3, 11):
         import tomllib
     else:

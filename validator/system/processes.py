@@ -155,7 +155,7 @@ def run(
 
 
 def last_line(text: str, otherwise: str = "no message") -> str:
-    """Return the last line of an output that is not blank."""
+    """Return the last line of an output, ignoring blank lines."""
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
 
 

@@ -26,7 +26,7 @@ _STAGES, _DEPTHS = (HOST, TENSORFLOW, OWN, END), (QUICK, FULL)
 
 
 def _place(check: Check) -> tuple[int, int, bool]:
-    # The other workers wait for this one, so that check is the first measurement.
+    # `multi_worker` comes first in its stage and depth, because the other workers wait for this one.
     return _STAGES.index(check.stage), _DEPTHS.index(check.depth), check is not distribution.multi_worker
 
 

@@ -52,7 +52,7 @@ def data_feed(context: Context) -> Result:
     size = 4 * 16 * 16 * 3
 
     def decode(record: Any) -> Any:
-        """Return the image and the label of which a record has the bytes."""
+        """Return the image and the label whose bytes are in a record."""
         image = tf.io.decode_raw(tf.strings.substr(record, 0, size), tf.float32)
         label = tf.io.decode_raw(tf.strings.substr(record, size, 8), tf.int64)
         return tf.reshape(image, (16, 16, 3)), tf.reshape(label, ())

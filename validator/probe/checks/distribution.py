@@ -38,9 +38,9 @@ Problems = list[dict[str, Any]]
 EXAMPLES = 16
 _FEATURES, _HIDDEN, _CLASSES = 64, 32, 10
 _LEARNING_RATE = 0.1
-#: For the tolerance of losses, gradients and weights, the latter two as a share of the largest in the same
-#: tensor: two products, and in the gradient two more, together and alone. Sums over replicas are sums in
-#: another order.
+#: For the tolerance of losses, gradients and weights (the latter two relative to the largest in the same
+#: tensor): two products, and two more in the gradient, each computed together and alone. Replicas only change
+#: the order of sums.
 _ROUNDINGS = 2 * 4 * 2
 
 # A small model that all replicas train: two dense layers.
@@ -107,10 +107,10 @@ def _tensors(tf: Any, examples: int) -> tuple[Any, Any]:
 # Several GPUs of this machine.
 
 _MIB = 1 << 20
-#: The size that Docker gives it by default. NCCL exchanges data through it wherever GPUs can't reach each
-#: other directly (NCCL documentation, "Troubleshooting", shared memory).
+#: Docker's default size of /dev/shm. NCCL exchanges data through it wherever GPUs can't reach each other
+#: directly (NCCL documentation, "Troubleshooting", shared memory).
 _DOCKER_DEFAULT = 64 * _MIB
-#: Floats of a vector that is reduced: 16 MiB, and how often. The steps that are compared.
+#: The floats of the vector that is reduced (16 MiB), how often it is reduced, and the steps to compare.
 _LENGTH, _REDUCTIONS, _STEPS = 4 * _MIB, 5, 5
 #: MiB for each of two logical GPUs on one card.
 _LOGICAL_GPU = 1024
@@ -134,7 +134,7 @@ def multi_gpu(context: Context) -> Result:
         evidence.update(value)
     advisories = []
     if found >= 2 and not (shared and shared["above_docker_default"]):
-        # NCCL's own error doesn't always say so.
+        # NCCL's own error doesn't always say that /dev/shm is too small.
         advisories = [problem("shared_memory_small", bytes=shared["bytes"] if shared else None)]
     if answer.failure is not None:
         broken = child.broken_off("distribution", answer, evidence)
@@ -246,7 +246,7 @@ def _problems(evidence: dict[str, Any], devices: str) -> list[dict[str, Any]]:
 
 # Several machines. Without a second worker the check is skipped.
 
-#: The problem that workers differ in what must be equal.
+#: The problem for each thing that must be equal on all workers.
 _DIFFERENT = {
     "workers": "workers_with_different_lists",
     "tensorflow": "workers_with_different_tensorflow",

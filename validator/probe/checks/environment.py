@@ -1,4 +1,4 @@
-"""Does the driver answer, are the GPUs' device files open, are the GPUs healthy, do variables break anything?
+"""Does the driver answer, do the GPUs' device files open, are the GPUs healthy, do variables break anything?
 
 The table `data/variables.json` lists the variables. A rule is a function for what a list of allowed values
 can't express: it yields the problems of one value, judged by the facts. A problem is a fault when it breaks
@@ -212,7 +212,7 @@ def ptx_jit_disabled(value: str, facts: Facts) -> Problems:
 
 
 def _ptx_problems(code: str, value: str, facts: Facts, stranded: Callable[[Coverage], bool]) -> Problems:
-    """Yield a problem that names the kinds of GPUs which the installed TensorFlow can't reach any more."""
+    """Yield a problem that names the kinds of GPUs that the installed TensorFlow can't use this way."""
     named, tensorflow = set(), facts["tensorflow"]
     for gpu in facts["host"]["gpus"] if tensorflow and value == "1" else []:
         if gpu["compute_capability"]:

@@ -305,8 +305,8 @@ def tensorflow_build(context: Context) -> Result:
     build = dict(tf.sysconfig.get_build_info())
     version = tf.version.VERSION
     compiled = {"git_version": tf.version.GIT_VERSION, "compiler_version": tf.version.COMPILER_VERSION}
-    # What differs between the wheel and the library: `-rc1` and `rc1`, `-dev20261127` and `.dev20261127`,
-    # `.post1`, and a local version.
+    # Ignore what the versions of the wheel and the library spell differently: `-rc1` and `rc1`,
+    # `-dev20261127` and `.dev20261127`, `.post1`, and a local version.
     plain = functools.partial(re.sub, r"(\.post\d+)?(\+.*)?$|-|\.(?=dev)", "")
     problems = []
     if installed_version is not None and plain(installed_version) != plain(version):

@@ -153,8 +153,8 @@ def ratios(above: Sequence[float], below: Sequence[float]) -> dict[str, float] |
 def turns(runs: Sequence[Run], most: int, enough_s: float) -> Iterator[Run]:
     """Yield each of the runs once in every round, each round beginning with another one.
 
-    There are three rounds, and up to `most` until `enough_s` seconds are over: a slow machine does fewer
-    instead of timing out.
+    There are at least three rounds, and then more until there are `most` or `enough_s` seconds are over: a
+    slow machine does fewer instead of timing out.
     """
     started = time.monotonic()
     for number in range(most):

@@ -243,7 +243,7 @@ def release_name(image: ImageSpec) -> str:
 
 
 def _head(images: Sequence[ImageSpec]) -> Head:
-    """Return the heading of the column that some images share, which differ in their Python."""
+    """Return the heading of the column for images that differ only in their Python."""
     image, pythons = images[0], sorted({image.python for image in images}, key=_numbers)
     lines: tuple[str, ...] = ("without CUDA",)
     libraries = "This is TensorFlow for the CPU: it uses no GPU."
