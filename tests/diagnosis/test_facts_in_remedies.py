@@ -124,7 +124,7 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("docker run", "hardly matter"),
     ),
     "an executable by PyInstaller": (
-        "PyInstaller\nTF 2.6 uses the GPU, the executable that PyInstaller makes runs on the CPU. Ubuntu.",
+        "PyInstaller\nTF 2.6 uses the GPU; but the exe that PyInstaller makes runs on the CPU. Ubuntu.",
         "cuda_library_missing_or_wrong_version",
         ("add_binaries", "LD_LIBRARY_PATH in Linux"),
         (),
