@@ -551,6 +551,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cuda_for_gpu": first_toolkit_for(gpu_capability),
         "program": observations.value("program_pins_release", "program") or "",
         "pinned": observations.value("cuda_version_pinned", "pinned") or "",
+        "wanted_minor": observations.value("releases_wanted", "minor") or "",
         "wheel_python": "{major}.{minor}".format_map(wheel.values)
         if wheel and "major" in wheel.values
         else "",

@@ -252,9 +252,12 @@ _BEFORE = re.compile(
     r"|\b(?:look|search|ask)(?:s|ed|ing)? for\b"
     r"|\b(?:requires?|required|needs?|needed|expects?|wants?|supports?|supported|recommends?|recommended)\b"
     r"(?! (?:about |over |up to )?\d+(?:\.\d+)? ?(?:s|min|h|sec|hour|day|week)\w*\b)"
+    r"|\b(?:(?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t|unable to) (?:reproduce|get|see) (?:it|th\w+)"
+    r"|(?:does|did)(?:n['\u2019]| no)t (?:happen|occur|appear)|never (?:happens|happened|occurs))"
+    r"(?: \w+){0,2} (?:on|in|with|under|using)\b|\bnor (?:on|in|with|under)\b"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"
-    r"|\b(?:such as|e\.g\.|for example|tutorial for|guide for|instructions for|docs? (?:for|of))",
+    r"|\b(?:such as|e\.g\.|for (?:example|instance)|(?:tutorial|guide|instructions) for|docs? (?:for|of))",
     re.IGNORECASE,
 )
 #: Words after such a value.
@@ -264,6 +267,8 @@ _AFTER = re.compile(
     r"(?:fine|ok|okay|good|working|required|needed|recommended|supported)\b|used to work)"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
     r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
+    r"|^,? (?:I|we) (?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t) (?:reproduce|get|see) (?:it|this|that)"
+    r"(?:[,.;]|$| (?:nor|either|at all)\b)"
     r"|^[\w.)*`\"'-]* (?:or|and) (?:later|newer|higher|above|up|older|lower|earlier|below)\b",
     re.IGNORECASE,
 )
