@@ -28,7 +28,6 @@ from packageurl import PackageURL
 from . import __version__
 from .assemble.base_finder import BaseContents
 from .assemble.wheels import cached_wheel
-from .compat.elf import InspectionError
 from .compat.inspect import WheelFile
 from .errors import InputError, MissingError
 from .model.spec import PROJECT, Lock, Wheel
@@ -74,8 +73,8 @@ def declared_licenses(lock: Lock) -> dict[str, str]:
     found = {}
     for wheel in lock.wheels:
         path = cached_wheel(wheel)
-        # The file may be gone now, or damaged.
-        with contextlib.suppress(InspectionError, MissingError):
+        # The file may be gone now, or damaged, or not to be read.
+        with contextlib.suppress(InputError, MissingError):
             if path is not None and (license_ := license_of(_headers(path))) is not None:
                 found[wheel.sha256] = license_
     return found

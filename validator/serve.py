@@ -121,7 +121,7 @@ _HEADERS = {
 class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     """Serve files and events. Use it as a context manager; `serve_forever` until `shutdown`.
 
-    files: their contents by path, which may be replaced at any time.
+    files: their contents by path, which `show` may replace at any time.
 
     Raises MissingError if the port is in use, and InputError for an address that this machine does not have.
     """
@@ -132,7 +132,7 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
     request_queue_size = 64
 
     def __init__(self, files: Mapping[str, bytes], events: Events, host: str, port: int) -> None:
-        self.files = files
+        self.show(files)
         self.events = events
         self.listeners = threading.BoundedSemaphore(_LISTENERS)
         #: The open connections by the address of the client.
@@ -158,6 +158,14 @@ class PageServer(socketserver.ThreadingMixIn, http.server.HTTPServer):
         host, port = self.server_address[:2]
         shown = f"[{host!s}]" if ":" in str(host) else str(host)
         return f"http://{shown}:{port}/"
+
+    def show(self, files: Mapping[str, bytes]) -> None:
+        """Serve these files from now on."""
+        #: By path: the content, and its ETag.
+        self.files = {
+            name: (content, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+            for name, content in files.items()
+        }
 
     def server_bind(self) -> None:
         # HTTPServer's own asks the network for the machine's name, which may take seconds.
@@ -241,13 +249,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         )
 
     def _send_file(self) -> None:
-        path = urllib.parse.unquote(self.path.partition("?")[0].partition("#")[0])
-        name = path.removeprefix("/") or ENTRY
-        content = self.server.files.get(name) if path.startswith("/") else None
-        if content is None:
+        path = self.path.partition("?")[0].partition("#")[0]
+        name = urllib.parse.unquote(path.removeprefix("/")) or ENTRY
+        # A quoted slash is part of a name, and no file has one in its name.
+        may_be_name = path.startswith("/") and "%2f" not in path.lower()
+        found = self.server.files.get(name) if may_be_name else None
+        if found is None:
             self._refuse(HTTPStatus.NOT_FOUND, "There is no such file.")
             return
-        tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        content, tag = found
         if tag in (self.headers.get("If-None-Match") or ""):
             self._begin(HTTPStatus.NOT_MODIFIED, ETag=tag)
             return
@@ -338,7 +348,7 @@ _LENGTH = 300
 class Watch:
     """Look for news in a thread. Use it as a context manager.
 
-    version: returns a text that changes with the records. update: writes the page of a version.
+    version: returns a text that changes with the records. update: makes the page of a version.
     progress: returns the runs, the newest first. say: is told each new fault once.
     """
 

@@ -18,11 +18,14 @@ import re
 import shutil
 import stat
 import sys
+import tempfile
 from pathlib import Path
 
 #: All that one user keeps, in bytes, and what must be free for it on the disk.
 LIMIT = 2 << 30
 FREE = 1 << 30
+#: Bytes that the user must be allowed to write.
+QUOTA = 32 << 20
 #: Seconds after which a file that is still being written was left by a process that was killed.
 LEFT = 24 * 3600
 
@@ -58,6 +61,9 @@ def prepare(place, driver, gpus):
         prune(own, chosen)
     if shutil.disk_usage(chosen).free < FREE:
         raise Refused(f"less than {FREE >> 30} GiB is free")
+    # What is free on the disk may be more than a quota allows.
+    with tempfile.TemporaryFile(dir=chosen) as file:
+        os.posix_fallocate(file.fileno(), 0, QUOTA)
     return chosen
 
 

@@ -106,7 +106,16 @@ def test_a_key_that_was_made_for_a_test_keeps_its_mark(tmp_path: Path) -> None:
         (f"runners: [{runner()}, {runner(key=pem('b'))}]", 'runners[1].name: the name "gpu-1" is given'),
         (f"runners: [{runner()}, {runner(name='b')}]", "runners[1].key: this key is given twice"),
         (f"release: {{key: {pem('gpu-1')}}}\nrunners: [{runner()}]", "runners[0].key: this key is given"),
-        (f"builders: [{runner()}]", "builders[0].host_classes: unknown key"),
+        (
+            f"builders: [{runner()}]",
+            "builders[0].host_classes: unknown key; the keys here are name, key, identity, issuer, until and"
+            " revoked",
+        ),
+        (
+            f"runners: [{runner(zzz='1')}]",
+            "zzz: unknown key; the keys here are name, key, identity, issuer, until, revoked, host_classes"
+            " and outside",
+        ),
         (f"runners: [{runner(outside='[node-label]')}]", 'outside[0]: "node-label" is not known; the near'),
         (f"runners: [{runner(outside='[]')}]", "runners[0].outside: is empty"),
         (

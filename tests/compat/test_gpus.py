@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from validator.compat.facts import UnknownGpu
-from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIONAL, gpu, gpus
+from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, gpu, gpus
 
 
 @pytest.mark.parametrize(
@@ -27,10 +27,10 @@ from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIO
         ("Tesla K80", "K80", "3.7", DATA_CENTER),
         ("NVIDIA L4", "L4", "8.9", DATA_CENTER),
         ("NVIDIA A10G", "A10G", "8.6", DATA_CENTER),
-        ("Quadro P2000", "Quadro P2000", "6.1", PROFESSIONAL),
-        ("Quadro M6000 24GB", "Quadro M6000", "5.2", PROFESSIONAL),
-        ("NVIDIA T1000 8GB", "T1000", "7.5", PROFESSIONAL),
-        ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 SFF Ada", "8.9", PROFESSIONAL),
+        ("Quadro P2000", "Quadro P2000", "6.1", "professional"),
+        ("Quadro M6000 24GB", "Quadro M6000", "5.2", "professional"),
+        ("NVIDIA T1000 8GB", "T1000", "7.5", "professional"),
+        ("NVIDIA RTX 4000 SFF Ada Generation", "RTX 4000 SFF Ada", "8.9", "professional"),
         ("NVIDIA TITAN X (Pascal)", "TITAN X Pascal", "6.1", CONSUMER),
         ("GeForce GTX TITAN X", "GTX TITAN X", "5.2", CONSUMER),
         ("l40s", "L40S", "8.9", DATA_CENTER),
@@ -47,15 +47,20 @@ from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIO
         ("RTX 5000 series", "RTX 5000 series", "12.0", CONSUMER),
         ("GeForce GTX 1000-series", "GTX 1000 series", "6.1", CONSUMER),
         ("NVIDIA TITAN V", "TITAN V", "7.0", CONSUMER),
-        ("NVIDIA RTX A6000", "RTX A6000", "8.6", PROFESSIONAL),
-        ("Quadro RTX 6000", "Quadro RTX 6000", "7.5", PROFESSIONAL),
-        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada", "8.9", PROFESSIONAL),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX PRO 6000 Blackwell", "12.0", PROFESSIONAL),
+        ("NVIDIA RTX A6000", "RTX A6000", "8.6", "professional"),
+        ("Quadro RTX 6000", "Quadro RTX 6000", "7.5", "professional"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada", "8.9", "professional"),
+        (
+            "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
+            "RTX PRO 6000 Blackwell",
+            "12.0",
+            "professional",
+        ),
         (
             "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition",
             "RTX PRO 6000 Blackwell",
             "12.0",
-            PROFESSIONAL,
+            "professional",
         ),
         (
             "NVIDIA RTX PRO 6000 Blackwell Server Edition",
@@ -73,13 +78,13 @@ from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIO
         ("NVIDIA GeForce GTX 960M", "GTX 960M", "5.0", CONSUMER),
         ("NVIDIA GeForce RTX 5070 Ti Laptop GPU", "RTX 5070 Ti", "12.0", CONSUMER),
         ("NVIDIA TITAN RTX", "TITAN RTX", "7.5", CONSUMER),
-        ("NVIDIA RTX A1000 Laptop GPU", "RTX A1000", "8.6", PROFESSIONAL),
-        ("Quadro T2000", "Quadro T2000", "7.5", PROFESSIONAL),
+        ("NVIDIA RTX A1000 Laptop GPU", "RTX A1000", "8.6", "professional"),
+        ("Quadro T2000", "Quadro T2000", "7.5", "professional"),
         (
             "NVIDIA RTX PRO 1000 Blackwell Generation Laptop GPU",
             "RTX PRO 1000 Blackwell",
             "12.0",
-            PROFESSIONAL,
+            "professional",
         ),
         ("Orin (nvgpu)", "Orin (nvgpu)", "8.7", EMBEDDED),
         ("Jetson AGX Orin", "Jetson AGX Orin", "8.7", EMBEDDED),
@@ -90,12 +95,12 @@ from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIO
         ("4070 ti super", "RTX 4070 Ti SUPER", "8.9", CONSUMER),
         ("5070TI", "RTX 5070 Ti", "12.0", CONSUMER),
         ("1080Ti", "GTX 1080 Ti", "6.1", CONSUMER),
-        ("a6000", "RTX A6000", "8.6", PROFESSIONAL),
-        ("A1000", "RTX A1000", "8.6", PROFESSIONAL),
-        ("K6000", "K6000", "3.5", PROFESSIONAL),
+        ("a6000", "RTX A6000", "8.6", "professional"),
+        ("A1000", "RTX A1000", "8.6", "professional"),
+        ("K6000", "K6000", "3.5", "professional"),
         ("Ada generation mobile", "Ada mobile", "8.9", CONSUMER),
         ("GTX 770", "GTX 770", "3.0", CONSUMER),
-        ("Quadro M1200", "Quadro M1200", "5.0", PROFESSIONAL),
+        ("Quadro M1200", "Quadro M1200", "5.0", "professional"),
         ("T4G", "T4G", "7.5", DATA_CENTER),
         # A part of a GPU: MIG, and vGPU profiles.
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "A100", "8.0", DATA_CENTER),
@@ -106,8 +111,8 @@ from validator.compat.hardware import CONSUMER, DATA_CENTER, EMBEDDED, PROFESSIO
         ("NVIDIA A40-48Q", "A40", "8.6", DATA_CENTER),
         ("GRID T4-16Q", "T4", "7.5", DATA_CENTER),
         # What nvidia-smi cuts short.
-        ("NVIDIA RTX PRO 1000 Blac...", "RTX PRO 1000 Blackwell", "12.0", PROFESSIONAL),
-        ("NVIDIA RTX PRO 1000 Blac\u2026", "RTX PRO 1000 Blackwell", "12.0", PROFESSIONAL),
+        ("NVIDIA RTX PRO 1000 Blac...", "RTX PRO 1000 Blackwell", "12.0", "professional"),
+        ("NVIDIA RTX PRO 1000 Blac\u2026", "RTX PRO 1000 Blackwell", "12.0", "professional"),
         ("NVIDIA GeForce RTX 4070 Ti SUP...", "RTX 4070 Ti", "8.9", CONSUMER),
         ("NVIDIA GeForce RTX 3080 Lapt...", "RTX 3080", "8.6", CONSUMER),
     ],

@@ -23,7 +23,7 @@ from validator.compat.inspect import (
     row,
     write,
 )
-from validator.errors import EXIT_INPUT, MissingError
+from validator.errors import EXIT_INPUT, InputError, MissingError
 from validator.versions import Version
 
 from . import wheel_files as made
@@ -110,6 +110,8 @@ def test_a_damaged_member(wheel: Path) -> None:
 def test_no_such_file(tmp_path: Path) -> None:
     with pytest.raises(MissingError, match="no such file"):
         WheelFile(tmp_path / "absent.whl")
+    with pytest.raises(InputError, match="can't be read: Is a directory"):
+        WheelFile(tmp_path)
 
 
 # Rows

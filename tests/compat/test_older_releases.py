@@ -19,7 +19,7 @@ def test_a_listed_release_is_found_by_its_version(release: releases.Release) -> 
 
 
 @pytest.mark.parametrize(
-    ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.4"), ("1.3.0", "8.0", "6.0")]
+    ("version", "cuda", "cudnn"), [("2.4.1", "11.0", "8.0"), ("1.15", "10.0", "7.6"), ("1.3.0", "8.0", "6.0")]
 )
 def test_older_releases_are_known(version: str, cuda: str, cudnn: str) -> None:
     known = releases.release_of_any_age(version)
@@ -134,7 +134,9 @@ def test_the_libraries_of_every_release_are_listed_once() -> None:
     assert releases.libraries_by_release("3.6", windows=True).startswith("2.5 to 2.6: CUDA 11.2, cuDNN 8.1; ")
     assert "2.1 to 2.3: driver 418.39" in releases.libraries_by_release(None, windows=False, driver=True)
     fitting = releases.libraries_by_release(None, windows=False, cuda="10.0")
-    assert fitting == "1.13 to 2.0: CUDA 10.0, cuDNN 7.4"
+    assert (
+        fitting == "2.0: CUDA 10.0, cuDNN 7.4; 1.15: CUDA 10.0, cuDNN 7.6; 1.13 to 1.14: CUDA 10.0, cuDNN 7.4"
+    )
     assert releases.libraries_by_release(None, windows=False, cuda="10.2") == ""
 
 
@@ -162,10 +164,21 @@ def test_the_nearest_inspected_release_of_one_that_was_not(asked: str, nearest: 
 
 @pytest.mark.parametrize(
     ("loaded", "python", "release"),
-    [("8.0.5", None, "2.4"), ("8.0", "3.10", None), ("7.4.2", None, "2.0"), ("3.0", None, None)],
+    [
+        ("8.0.5", None, "2.4"),
+        ("8.0", "3.10", None),
+        ("7.4.2", None, "2.0"),
+        ("7.5.1", None, "2.0"),
+        ("3.0", None, None),
+    ],
 )
 def test_the_newest_release_for_a_cudnn_that_is_there(
     loaded: str, python: str | None, release: str | None
 ) -> None:
     found = releases.newest_for_cudnn(loaded, python)
     assert (found.minor if found else None) == release
+
+
+def test_a_release_for_a_cudnn_is_older_than_the_one_that_refuses_it() -> None:
+    found = releases.newest_for_cudnn("7.5.1", before="1.15")
+    assert found is not None and found.minor == "1.14"

@@ -383,6 +383,20 @@ def test_the_versions_with_the_fewest_faults_are_recommended_if_all_have_some(ad
     assert recommended("2.20.0") == ("12.8", "9.9")
 
 
+def test_versions_with_as_many_faults_are_not_judged_on_every_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, judged = release("2.21.0"), list[tuple[object, str]]()
+    pairs = policies.candidates(known)
+    models = policies._targets(policies.cudnn_version(known, pairs[0][1]))
+
+    def count(_: Release, pair: object, model: str) -> int:
+        judged.append((pair, model))
+        return int(model == models[-1])
+
+    monkeypatch.setattr(policies, "_count", count)
+    assert policies.newest_without_fault(known) == pairs[0]
+    assert judged == [(pairs[0], model) for model in models] + [(pair, models[-1]) for pair in pairs[1:]]
+
+
 def test_one_of_the_two_can_be_recommended_for_a_given_other() -> None:
     assert policies.choose(release("2.21.0"), RECOMMENDED, "9.10") == (
         Choice("12.9", "12.9"),

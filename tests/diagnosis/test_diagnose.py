@@ -147,10 +147,10 @@ def test_the_last_line_is_a_command_for_the_way_it_was_started(text: str, end: s
 
 
 def test_its_command_has_options_that_doctor_has() -> None:
-    words = shlex.split(diagnose_log("$ docker run nvidia/cuda:12.2.0-base-ubuntu22.04").next_command)
+    words = shlex.split(diagnose_log("$ docker run tensorflow/tensorflow:2.18.0-gpu").next_command)
     options = words[words.index("doctor") + 1 :]
     parsed = doctor.doctor_command.make_context("doctor", list(options))
-    assert parsed.params["image"] == "nvidia/cuda:12.2.0-base-ubuntu22.04"
+    assert parsed.params["image"] == "tensorflow/tensorflow:2.18.0-gpu"
 
 
 def test_a_known_message_without_a_cause_is_not_recognized() -> None:

@@ -51,6 +51,7 @@ ALLOWED = {
     ("compute_capability_unsupported", "capability", ">=3.5,<6.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "capability", "==3.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "tensorflow", "<2.16"): "releases from before Blackwell, of any kind",
+    ("compute_capability_unsupported", "tensorflow", "<2.0"): "which programs NVIDIA's build of 1.15 helps",
     ("gpu_out_of_memory", "capability", "<6.0"): "GPUs with little memory and without mixed precision",
     ("old_gpu", "capability", "<6.0"): "GPUs with little memory and without mixed precision",
     ("ptxas_missing_or_unsuitable", "capability", ">=10.0"): "which wheel of nvcc a remedy names",

@@ -10,7 +10,7 @@ from ..corpus import words
 
 #: Of the posts about a fault that were not learned, at least NAMED get a cause, and at least RIGHT of these
 #: get the right one. Of the posts without a fault, at most ALARMS get a cause.
-NAMED, RIGHT, ALARMS = 0.2, 0.7, 0.25
+NAMED, RIGHT, ALARMS = 0.12, 0.8, 0.25
 
 COMPLAINT = (
     "Two 3090 in one box, TF 2.9. As soon as I put the model under MirroredStrategy the fans of both cards"
@@ -91,3 +91,10 @@ def test_a_table_is_read_as_it_was_learned() -> None:
     found = table.most_like("our disk is so slow that the card waits and waits the whole day long, " * 2)
     assert found is not None and found.code == "slow" and found.margin > likeness.MARGIN
     assert {"disk", "waits", "slow", "card"} <= set(found.words)
+
+
+def test_no_word_that_the_catalogue_does_not_have_is_shown() -> None:
+    secret = "multigpuMirroredStrategyHang99"
+    diagnosis = diagnose_log(f"{COMPLAINT} My password: {secret} does not help, {secret} neither.")
+    [evidence] = diagnosis.causes[0].evidence
+    assert evidence.text and secret.lower() not in evidence.text

@@ -20,6 +20,7 @@ SAYS = {
     "newer_release": "usually runs with later releases of 1.x",
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
+    "growth_downsides": "fragment",
     "renumbered": "numbers the GPUs that it sees from 0",
     "choose_gpu": "CUDA_VISIBLE_DEVICES=1",
     "several_gpus": "MirroredStrategy",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -25,6 +27,24 @@ def test_the_first_cause_is_the_one_that_the_text_names(code: str, text: str) ->
 def test_a_text_rules_a_cause_out(code: str, text: str) -> None:
     codes = [cause.code for cause in diagnose_log(text).causes]
     assert codes == [] if code == "every_cause" else code not in codes
+
+
+@pytest.mark.parametrize("case", TEXTS["remedies"], ids=lambda case: case["text"].splitlines()[0])
+def test_the_remedies_fit_what_the_text_says(case: dict[str, Any]) -> None:
+    remedies = [one for cause in diagnose_log(case["text"]).causes for one in cause.remedies]
+    said = "\n".join(line for one in remedies for line in (one.says, *one.commands))
+    assert [words for words in case["says"] if words not in said] == []
+    assert [pattern for pattern in case["never"] if re.search(pattern, said)] == []
+
+
+@pytest.mark.parametrize("case", TEXTS["asked"], ids=lambda case: case["text"].splitlines()[0])
+def test_a_question_is_answered(case: dict[str, str]) -> None:
+    assert case["says"] in diagnose_log(case["text"]).works
+
+
+@pytest.mark.parametrize("text", TEXTS["explained"])
+def test_a_version_in_an_explanation_is_not_that_of_the_person(text: str) -> None:
+    assert "cudnn" not in diagnose_log(text).facts
 
 
 @pytest.mark.parametrize(("answer", "text"), texts("answers"))

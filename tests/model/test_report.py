@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -127,6 +128,13 @@ def test_a_document_outside_the_limits_is_rejected(text: str | bytes, message: s
 def test_the_limits_themselves_are_accepted() -> None:
     assert codec.parse('{"a": 18446744073709551615, "b": -9223372036854775808}')
     assert codec.parse("[" * 64 + "]" * 64)
+
+
+def test_only_mappings_are_encoded_as_objects() -> None:
+    assert codec.encode({"a": MappingProxyType({"b": (1,)})}) == {"a": {"b": (1,)}}
+    for other in (iter(()), (pair for pair in [("a", 1)]), object()):
+        with pytest.raises(TypeError, match="can't be encoded"):
+            codec.encode({"a": other})
 
 
 def test_lone_surrogates_are_kept() -> None:

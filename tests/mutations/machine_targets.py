@@ -302,7 +302,7 @@ def read_request(data: bytes, _: Path) -> None:
     server.events, server._name = Events(), "localhost"
     server.events.close()
     server.listeners = cast(Any, SimpleNamespace(acquire=lambda **_: True, release=lambda: None))
-    server.files = {"index.html": b"<html>"}
+    server.show({"index.html": b"<html>"})
     here, there = socket.socketpair()
     with contextlib.closing(here), contextlib.closing(there):
         there.sendall(data[:60_000])

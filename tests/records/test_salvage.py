@@ -82,6 +82,25 @@ def test_records_that_are_only_in_the_log_are_found(store: Path) -> None:
     assert found.records == RECORDS | {each.id: each for each in later} and found.lost == 0
 
 
+def test_pages_may_have_reserved_bytes_at_their_end(tmp_path: Path) -> None:
+    path, reserved = tmp_path / "records.db", 12
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.executescript(f"PRAGMA page_size={PAGE}; CREATE TABLE t (x); DROP TABLE t; VACUUM")
+
+    def reserve(content: bytearray) -> None:
+        content[20] = reserved
+        # Where the content of the schema's page begins.
+        content[105:107] = (PAGE - reserved).to_bytes(2, "big")
+
+    change(path, reserve)
+    records = {found.id: found for found in map(sized, range(40))}
+    with Store(str(path)) as opened:
+        opened.add_all(list(records.values()))
+    assert path.read_bytes()[20] == reserved
+    found = salvage(path)
+    assert found.records == records and found.lost == 0
+
+
 def zero_header(content: bytearray) -> None:
     content[:100] = bytes(100)
 

@@ -600,6 +600,20 @@ def test_all_patterns_together_take_time_in_proportion_to_the_length_of_a_text(u
     assert is_linear(work, "", unit, " password=hunter2")
 
 
+def test_each_of_many_texts_is_stripped_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    stripped: list[str] = []
+
+    def strip(text: str) -> redact._Stripped:
+        stripped.append(text)
+        return redact._Stripped(text, text)
+
+    monkeypatch.setattr(redact, "_stripped", strip)
+    texts = [str(number) for number in range(2000)]
+    redaction = redact.Redaction(texts)
+    assert [redaction(text) for text in texts] == texts
+    assert stripped == texts
+
+
 def test_a_long_line_is_redacted_quickly() -> None:
     line = "serial" + " " * 16_000 + "x"
     assert seconds(redacted, line, 1) < 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -99,7 +100,7 @@ def test_head_has_no_body(server: PageServer) -> None:
     ],
 )  # fmt: skip
 def test_files_have_the_type_that_browsers_ask_for(server: PageServer, name: str, kind: str) -> None:
-    server.files = {name: b"\0"}
+    server.show({name: b"\0"})
     assert ask(server, f"/{name}").headers["Content-Type"] == kind
 
 
@@ -109,7 +110,8 @@ def test_files_have_the_type_that_browsers_ask_for(server: PageServer, name: str
         "/../outside.txt", "/%2e%2e/outside.txt", "/data/../../outside.txt", "/..%2foutside.txt",
         "//outside.txt", "/data/secret.js", "/./index.html", "/data/../index.html", "/data", "/data/",
         "/data//a%20b.js", "/index.html%00", "/index.html/x", "/%ff",
-        "/data%5c..%5c..%5coutside.txt", "index.html",
+        "/data%5c..%5c..%5coutside.txt", "index.html", "%2Findex.html",
+        "/data%2Fa%20b.js", "/data%2fa%20b.js",
         "http://127.0.0.1/index.html", "/" + "a" * 5000, "*",
     ],
 )  # fmt: skip
@@ -159,8 +161,24 @@ def test_an_unchanged_file_is_not_sent_again(server: PageServer) -> None:
     tag = ask(server).headers["ETag"]
     again = ask(server, If_None_Match=tag)
     assert (again.status, again.body) == (304, b"")
-    server.files = {"index.html": b"new"}
+    server.show({"index.html": b"new"})
     assert ask(server, If_None_Match=tag).body == b"new"
+
+
+def test_a_file_is_hashed_once_and_not_at_each_request(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[bytes] = []
+    real = hashlib.sha256
+
+    def counted(content: bytes) -> object:
+        hashed.append(content)
+        return real(content)
+
+    monkeypatch.setattr(hashlib, "sha256", counted)
+    server.show(FILES)
+    tags = {ask(server).headers["ETag"] for _ in range(3)}
+    assert len(tags) == 1 and sorted(hashed) == sorted(FILES.values())
 
 
 def read_until(connection: socket.socket, text: bytes) -> bytes:

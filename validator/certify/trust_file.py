@@ -111,8 +111,12 @@ class _Release(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     issuer: Text = ""
 
 
-class _Builder(_Release, frozen=True, forbid_unknown_fields=True, kw_only=True):
+# Not a kind of _Release: messages list the keys in this order.
+class _Builder(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Text
+    key: Text = ""
+    identity: Text = ""
+    issuer: Text = ""
     until: datetime
     revoked: datetime = _NOT_REVOKED
 
@@ -168,7 +172,7 @@ def _party(entry: _Builder, place: Place, document: Document) -> Party:
     return Party(entry.name, signatory, entry.until, revoked, tuple(globs), known)
 
 
-def _signatory(entry: _Release, place: Place, document: Document) -> Signatory:
+def _signatory(entry: _Release | _Builder, place: Place, document: Document) -> Signatory:
     given = {name for name in ("key", "identity", "issuer") if getattr(entry, name)}
     if given == {"key"}:
         try:

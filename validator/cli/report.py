@@ -280,7 +280,7 @@ def serve_command(project: Project, host: str, port: int, page: PageOptions) -> 
 
         def update(version: str) -> None:
             with project.open_store() as store:
-                server.files = dict(make_page(store, project, page, pyodide, version)[1])
+                server.show(dict(make_page(store, project, page, pyodide, version)[1]))
 
         def progress() -> list[RunProgress]:
             return read_progress(project.progress)

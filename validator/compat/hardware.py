@@ -15,7 +15,6 @@ from . import facts
 from .facts import Fact, UnknownDriver, UnknownGpu, nearest_clause
 
 DATA_CENTER = "data-center"
-PROFESSIONAL = "professional"
 CONSUMER = "consumer"
 #: Jetson: a whole system, with an aarch64 processor.
 EMBEDDED = "embedded"

@@ -31,7 +31,7 @@ from typing import Any
 import yaml
 
 from .._vendor.packaging.requirements import Requirement
-from ..errors import EXIT_OK, MissingError, ValidatorError
+from ..errors import EXIT_OK, InputError, MissingError, ValidatorError
 from ..versions import Version
 from .elf import ElfFile, Fatbin, InspectionError, fatbins, is_elf
 from .releases import Target
@@ -55,7 +55,8 @@ class WheelFile:
         except FileNotFoundError:
             raise MissingError(f"{path}: no such file") from None
         except OSError as error:
-            raise MissingError(f"{path}: can't be read: {error.strerror}") from None
+            hint = "name the file of a wheel"
+            raise InputError(f"{path}: it can't be read: {error.strerror or error}", hint=hint) from None
         except (zipfile.BadZipFile, NotImplementedError, ValueError):
             raise InspectionError(f"{path}: not a wheel, or cut short: it has no zip directory") from None
 

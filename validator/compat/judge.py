@@ -1,7 +1,8 @@
 """Judge software on a host: apply every rule whose facts are known, and say which facts are missing.
 
 The host is judged by itself (its driver, the libcuda in use, its GPU), and so is the software. Each rule
-looks at few facts and caches its answers, as these two judgements do.
+looks at few facts and caches its answers, as these two judgements do. At the end, the GPU and the driver of a
+host are read as people write them.
 """
 
 from __future__ import annotations

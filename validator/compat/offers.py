@@ -208,11 +208,13 @@ def _first_that_works(
 ) -> Installation | None:
     """Return the first installation that nothing speaks against. python: None for the newest.
 
-    candidates: releases, each with whether the loader is told about NVIDIA's wheels.
+    candidates: releases, each with whether the loader is told about NVIDIA's wheels. Whoever installs CUDA
+    beside a release without the extra has told it already.
     """
     for release, library_path in candidates:
+        found = library_path or not has_extra(release)
         for wanted in (python,) if python else release.pythons[::-1]:
-            prediction, below = _installation(host, release, wanted, library_path=library_path)
+            prediction, below = _installation(host, release, wanted, library_path=found)
             decides = prediction.eager if eager_only else prediction.outcome
             doubts = any(
                 reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
@@ -544,7 +546,8 @@ def nothing_works(
     known = (one.version for one in reversed(releases()))
     on_windows = (one for one in known if trait_holds("cuda-on-windows", tensorflow=one))
     last = next(on_windows, None) if host.system == WINDOWS else None
-    return f"No release on PyPI is predicted to use the GPU here: {why_not(host, software.python, last)}."
+    reason = why_not(host, software.python, last)
+    return f"No release on PyPI is predicted to use the GPU here: {reason}." if reason else ""
 
 
 def _target(

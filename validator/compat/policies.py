@@ -296,9 +296,21 @@ def newest_without_fault(
     if not _has_choice(release):
         return cuda or Choice(AS_BUILT, release.cuda), cudnn or Choice(AS_BUILT, release.cudnn)
     pairs = candidates(release, cuda, cudnn)
-    models = _targets(cudnn_version(release, pairs[0][1]))
-    # If several have equally few faults, `min` takes the first one, which is the newest.
-    return min(pairs, key=lambda pair: sum(_count(release, pair, model) for model in models))
+    best = pairs[0]
+    counts = {model: _count(release, best, model) for model in _targets(cudnn_version(release, best[1]))}
+    fewest = sum(counts.values())
+    # Try first the GPUs on which the newest versions have faults: most other versions have as many faults
+    # there, so they need not be judged on the others.
+    models = sorted(counts, key=lambda model: -counts[model])
+    for pair in pairs[1:]:
+        found = 0
+        for model in models:
+            found += _count(release, pair, model)
+            if found >= fewest:
+                break
+        else:
+            best, fewest = pair, found
+    return best
 
 
 def _count(release: Release, pair: tuple[Choice, Choice], model: str) -> int:

@@ -489,10 +489,13 @@ def _named_parts(cuda: str) -> int:
 
 
 @functools.cache
-def newest_for_cudnn(loaded: str, python: str | None = None) -> Release | None:
-    """Return the newest stable release that accepts a cuDNN, of the same major version and not older."""
-    there = leading_numbers(loaded)[:2]
-    built = ((one, leading_numbers(one.cudnn)[:2]) for one in every_stable_release(python))
+def newest_for_cudnn(loaded: str, python: str | None = None, before: str = "") -> Release | None:
+    """Return the newest stable release, older than `before`, that accepts a cuDNN of its major version."""
+    there, refused = leading_numbers(loaded)[:2], leading_numbers(before)
+    stable = (
+        one for one in every_stable_release(python) if not before or leading_numbers(one.version) < refused
+    )
+    built = ((one, leading_numbers(one.cudnn)[:2]) for one in stable)
     return next((one for one, cudnn in built if cudnn[:1] == there[:1] and cudnn <= there), None)
 
 

@@ -226,7 +226,9 @@ def podman_flags(start: Start) -> list[Flag]:
         found.append(Flag(("--user", user), "files that it writes there belong to you"))
     if start.image.plain_http:
         found.append(Flag(("--tls-verify=false",), "the registry answers without TLS"))
-    return [*found, *_variables(start), *_xla_volume(start)]
+    # With keep-id the files belong to another user of the host than without.
+    of_user = "-keep-id" if rootless and start.directory is not None else ""
+    return [*found, *_variables(start), *_xla_volume(start, of_user)]
 
 
 def _first(start: Start) -> list[Flag]:
@@ -255,10 +257,11 @@ def _mount(directory: Path) -> list[Flag]:
     ]
 
 
-def _xla_volume(start: Start) -> list[Flag]:
+def _xla_volume(start: Start, of_user: str = "") -> list[Flag]:
     if not start.xla_volume:
         return []
-    return [Flag(("--mount", f"type=volume,source={start.xla_volume},target={XLA_CACHE}"), start.xla_why)]
+    volume = f"type=volume,source={start.xla_volume}{of_user},target={XLA_CACHE}"
+    return [Flag(("--mount", volume), start.xla_why)]
 
 
 def _variables(start: Start) -> list[Flag]:
@@ -357,7 +360,7 @@ def _xla_exports(start: Start) -> list[str]:
     where = "The cache is in your home directory, which is also mounted in the container."
     lines = comments([sentence(start.xla_why), where])
     for name, value in start.xla_variables("/.cache/tensorflow-gpu-matrix/xla").items():
-        home = '"$HOME"' if value.startswith("/") else ""
+        home = '"${HOME:-/tmp}"' if value.startswith("/") else ""
         lines.append(f"export {_PREFIX}{name}={home}{shlex.quote(value)}")
     return lines
 

@@ -58,7 +58,7 @@ _OPTIONS = (
     " --gpus --runtime --cgroupns -B --bind --home --pwd --overlay"
 )
 _WITH_VALUE = frozenset(_OPTIONS.split())
-_IMAGE = re.compile(r"(?:docker://|/)?[a-z0-9][\w.-]*(?:[/:][\w.@:-]+)*(?:/[\w.@:-]+)*")
+_IMAGE = re.compile(r"(?:docker://|(?:~|\.{1,2}|\$\w+)?/)?[a-z0-9][\w.-]*(?:[/:][\w.@:-]+)*(?:/[\w.@:-]+)*")
 #: Images whose names have no sign of an image, such as a colon.
 _PLAIN_IMAGES = frozenset({"ubuntu", "debian", "python", "centos", "fedora", "image", "myimage", "busybox"})
 _REQUIREMENT = re.compile(

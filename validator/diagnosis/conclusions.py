@@ -138,7 +138,7 @@ def gpu_newer_than_cuda(observations: Observations) -> None:
     # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
     if observations.with_value("own_build", "of", "nvidia") and not observations.has("nvidia_build_helps"):
         return
-    used, likely = release(observations), likely_release(observations)
+    used, likely = release(observations), next(reversed(likely_releases(observations)), None)
     old = (
         one for one in observations.of("cuda") if (leading_numbers(one.values["version"]) or (11,)) < (11,)
     )

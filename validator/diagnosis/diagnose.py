@@ -228,7 +228,8 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    asked = set() if find("gpu_wished") else {one.where for one in find(PLAIN_QUESTION) or ()}
+    complains = find("gpu_wished") or find("computed_on_cpu")
+    asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
         if entry.ruled_out_by.holds(find):
@@ -390,6 +391,10 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
     return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 
 
+#: The most lines of a text to compare with what other people wrote: reading it once more takes time.
+_LONGEST_COMPLAINT = 400
+
+
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
     observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
     title = pasted.place(1) if pasted.has_title else ""
@@ -416,7 +421,10 @@ def _by_its_words(
         return None
     from . import likeness
 
-    alike = likeness.table().most_like("\n".join(line.text for line in pasted.paste_lines()))
+    lines = pasted.paste_lines()
+    if len(lines) > _LONGEST_COMPLAINT:
+        return None
+    alike = likeness.table().most_like("\n".join(line.text for line in lines))
     if alike is None or alike.margin < likeness.MARGIN or alike.code == likeness.NONE:
         return None
     return Observation(
@@ -522,7 +530,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     old = by_driver if by_driver in older_releases() else None
     wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
-    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python) if loaded else None
+    before = likely[0].version if likely and compiled else ""
+    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python, before) if loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {
@@ -542,6 +551,7 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cuda_for_gpu": first_toolkit_for(gpu_capability),
         "program": observations.value("program_pins_release", "program") or "",
         "pinned": observations.value("cuda_version_pinned", "pinned") or "",
+        "wanted_minor": observations.value("releases_wanted", "minor") or "",
         "wheel_python": "{major}.{minor}".format_map(wheel.values)
         if wheel and "major" in wheel.values
         else "",

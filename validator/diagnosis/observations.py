@@ -226,7 +226,11 @@ def on_windows(observations: Observations) -> Observation | None:
 
 
 #: Ends the part of a sentence that says something about a value.
-_BREAK = re.compile(r"(?i)[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b|, (?:my (?!gpu)|(?:our|i|we) )")
+_BREAK = re.compile(
+    r"[.;!?](?=\s|$)|,? \b(?:but|however|whereas|while)\b"
+    r"|(?<!usly)(?<!past)(?<!rlier), (?:my (?!gpu)|(?:our|i|we) )",
+    re.IGNORECASE,
+)
 #: Words that say that something does not work, or what somebody works with. They are about the failing state.
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
@@ -248,9 +252,12 @@ _BEFORE = re.compile(
     r"|\b(?:look|search|ask)(?:s|ed|ing)? for\b"
     r"|\b(?:requires?|required|needs?|needed|expects?|wants?|supports?|supported|recommends?|recommended)\b"
     r"(?! (?:about |over |up to )?\d+(?:\.\d+)? ?(?:s|min|h|sec|hour|day|week)\w*\b)"
+    r"|\b(?:(?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t|unable to) (?:reproduce|get|see) (?:it|th\w+)"
+    r"|(?:does|did)(?:n['\u2019]| no)t (?:happen|occur|appear)|never (?:happens|happened|occurs))"
+    r"(?: \w+){0,2} (?:on|in|with|under|using)\b|\bnor (?:on|in|with|under)\b"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"
-    r"|\b(?:such as|e\.g\.|for example|tutorial for|guide for|instructions for|docs? (?:for|of))",
+    r"|\b(?:such as|e\.g\.|for (?:example|instance)|(?:tutorial|guide|instructions) for|docs? (?:for|of))",
     re.IGNORECASE,
 )
 #: Words after such a value.
@@ -260,6 +267,8 @@ _AFTER = re.compile(
     r"(?:fine|ok|okay|good|working|required|needed|recommended|supported)\b|used to work)"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
     r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
+    r"|^,? (?:I|we) (?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t) (?:reproduce|get|see) (?:it|this|that)"
+    r"(?:[,.;]|$| (?:nor|either|at all)\b)"
     r"|^[\w.)*`\"'-]* (?:or|and) (?:later|newer|higher|above|up|older|lower|earlier|below)\b",
     re.IGNORECASE,
 )
@@ -271,7 +280,8 @@ _REACH = 100
 
 #: Words that say that something works. A negation in the same sentence reverses their meaning.
 _WORKS = re.compile(
-    r"\b(?:(?:is|are|was|were|gets?|got) used\b|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
+    r"\b(?:(?:GPUs?|cards?) (?:is|are|was|were|gets?|got) used\b"
+    r"|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
     r"|uses? (?:(?:the|my|both|all|its) )?(?:GPUs?|cards?|it|them|\w+ GPUs?)\b"
     r"|(?:works?|worked|runs?|ran|trains?|trained) (?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
     r"|(?:it|that|this|everything|all|which|one|same|GPU|card|env\w*)\b(?: \w+)? (?:works?|worked)\b"
@@ -279,11 +289,14 @@ _WORKS = re.compile(
     re.IGNORECASE,
 )
 _NEGATED = re.compile(
-    r"\b(?:not|never|nothing|no longer|neither|only|until|n[ãa]o|nicht|pas)\b|n['\u2019]t\b|不|не ",
+    r"\b(?:not|never|nothing|no longer|neither|only|until|n[ãa]o|nicht|pas|fail\w*|crash\w*|errors?|slow\w*"
+    r"|hang\w*|how|whether|why|which|then|torch|pytorch|at \d+ ?%|for an? (?:step|second|minute))\b"
+    r"|n['\u2019]t\b|\?|不|не |报错|失败",
     re.IGNORECASE,
 )
 _SENTENCE = re.compile(
-    r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b]|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
+    r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b\uff0c]"
+    r"|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
     re.IGNORECASE,
 )
 

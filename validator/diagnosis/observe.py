@@ -54,13 +54,19 @@ _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
 )
 #: The example in the label of a form, such as "OS (e.g., Linux Ubuntu 16.04): ".
-_PLACEHOLDER = re.compile(r" ?\(e\.g\.[^)]*\)(?=\W{0,4}:)")
+_PLACEHOLDER = re.compile(r" ?\(e\.g\.[^()]*\)(?=\W{0,4}:)")
 #: A line of a traceback that names a file. The next line is code, which shows no symptom.
 _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: A question in which somebody supposes a cause.
 _SUPPOSITION = re.compile(
     r"\b(?:(?:is|was) (?:it|this|that|there|the|my)|(?:could|might|may|can) (?:it|this|that) be|maybe|perhaps"
     r"|(?:do|does|should|must) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
+    re.IGNORECASE,
+)
+#: The part of a sentence in which somebody says what the problem is not.
+_EXCLUDED = re.compile(
+    r"(?:\bnot|n['\u2019]t)\b(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
+    r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}",
     re.IGNORECASE,
 )
 #: The beginning of a line that a program logged.
@@ -249,6 +255,9 @@ class _Reader:
             # A question whether something is the cause is no evidence for it, except in a title.
             stated = self._catalogue.matches(_SUPPOSITION.sub(" ", text)) if "?" in text else messages
             messages = [message for message in messages if message.kind != SAID or message in stated]
+        if _EXCLUDED.search(text) and not _LOGGED.match(text):
+            asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
+            messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]
         if not messages:
             return ()
         observations = [

@@ -27,7 +27,7 @@ from .catalogue import (
 from .combination import read_host, read_software
 from .commands import for_engine, for_notebook, for_powershell, for_release, for_uv, of_program
 from .conclusions import likely_releases
-from .observations import Observation, Observations, on_windows, release
+from .observations import Observation, Observations, on_windows, release, works_with
 
 # Decide what kind of answer was found, what to do next, and which command finds out more.
 
@@ -84,6 +84,8 @@ def command(observations: Observations, probed: str = "") -> str:
     probed: the image that the probe ran in; empty if the text is not a probe's report about an image.
     """
     image = probed or _read_image(observations)
+    # Guides name the base nvidia/cuda, which has no TensorFlow, to test Docker.
+    image = "" if image.startswith("nvidia/cuda") else image
     start, python = ANYWHERE, '"$(command -v python)"'
     # ANYWHERE becomes a path of this machine where an answer is printed for a person; these don't.
     if observations.has("hosted_notebook"):
@@ -211,8 +213,9 @@ def _ways(observations: Observations) -> frozenset[str]:
     elif any(observations.has(kind) for kind in ("container", "docker_run", "image")):
         ways.add("docker")
     if not observations.has("notebook_followed_said"):
-        hosts = {notebook.values.get("name", "") for notebook in observations.of("hosted_notebook")}
-        ways |= hosts & _SHARED
+        hosts = ((one.values.get("name", ""), one.text.lower()) for one in observations.of("hosted_notebook"))
+        # People also name the service where the same code works.
+        ways |= {name for name, line in hosts if not works_with(line, name)} & _SHARED
     if on_windows(observations) is not None:
         # Where TensorFlow can use the GPU of a Windows machine.
         ways.add("wsl")

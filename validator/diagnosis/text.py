@@ -57,7 +57,9 @@ _SOURCE_LINE = re.compile(r"\.cc:\d+\](?=.*  )")
 _NEW_LINE = re.compile(
     r"\s*(?:\d{4}-\d\d-\d\d[ T]|[IWEF]\d{4} |\d\d:\d\d:\d\d|\[|[$#>+|]|Traceback|File \"|WARNING|ERROR|INFO|"
     r"\*\* |- |\* |[\w.]+(?:Error|Exception|Warning)\b|"
-    r"(?:FROM|RUN|ENV|ARG|CMD|COPY|ADD|ENTRYPOINT|WORKDIR|USER) )"
+    r"(?:FROM|RUN|ENV|ARG|CMD|COPY|ADD|ENTRYPOINT|WORKDIR|USER) |"
+    r"(?:sudo |!)?(?:(?:python[\d.]* -m )?pip[\d.]* install|(?:conda|mamba) (?:install|create|activate)|"
+    r"docker (?:run|build|pull)|apt(?:-get)? (?:install|update)|export \w+=|source \S+/|unset [A-Z]))"
 )
 #: Unicode's separators (category Z), which count as blanks.
 _BLANKS = "\u0020\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -421,12 +423,11 @@ _COMPRESSED = (
 )
 #: Where a report can be read. A browser can't.
 _READ_REPORT = "`validator doctor --report FILE` reads a report"
-#: The beginning of the probe's reports.
 _LONGEST_TITLE = 200
-#: A first line of one sentence. If the next line begins with a lower-case letter, it is a wrapped paragraph.
-_TITLE = re.compile(
-    rb"(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d}\n(?![a-z])" % _LONGEST_TITLE,
-)
+#: A first line of one sentence, or a short one. If the next line begins with a lower-case letter, it is a
+#: wrapped paragraph.
+_TITLE = re.compile(rb"(?:[^\n]{1,80}|(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d})\n(?![a-z])" % _LONGEST_TITLE)
+#: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 
 

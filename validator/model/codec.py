@@ -162,8 +162,14 @@ def canonical(document: object) -> bytes:
 
 def encode(value: object) -> Any:
     """Turn a struct, a dataclass or a collection of them into values that `json.dumps` accepts."""
-    # Mappings other than dict need the hook.
-    return msgspec.to_builtins(value, enc_hook=dict)
+    return msgspec.to_builtins(value, enc_hook=_mapping)
+
+
+def _mapping(value: object) -> object:
+    # `dict` alone would also take an iterator, and write an object in its place.
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"a value of type {type(value).__name__} can't be encoded")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

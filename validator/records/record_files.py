@@ -301,8 +301,8 @@ def salvage(path: Path) -> Salvaged:
         known, numbered = _known(data, log)
         known |= {row.id for row in (*rows_of_data, *rows_of_log)}
         best = Salvaged({}, 0)
-        for size in _page_sizes(data, log):
-            records = _File(data, log, size).records(rows_of_data, rows_of_log)
+        for size, reserved in _layouts(data, log):
+            records = _File(data, log, size, reserved).records(rows_of_data, rows_of_log)
             found = Salvaged(records, max(len(known - records.keys()), numbered - len(records)))
             if len(found.records) > len(best.records) or not best.records:
                 best = found
@@ -322,21 +322,27 @@ def _content(path: Path, stack: contextlib.ExitStack) -> mmap.mmap | bytes:
         raise InputError(f"{path}: {reason}", hint="name the SQLite file of a store with --store") from error
 
 
-def _page_sizes(data: mmap.mmap | bytes, log: mmap.mmap | bytes) -> list[int]:
-    """Return the sizes that pages may have. What the header and the log say comes first."""
-    stated = int.from_bytes(data[16:18], "big") if data[: len(_MAGIC)] == _MAGIC else 0
+def _layouts(data: mmap.mmap | bytes, log: mmap.mmap | bytes) -> list[tuple[int, int]]:
+    """Return the sizes that pages may have, each with the bytes that are reserved at the end of a page.
+
+    What the header and the log say comes first. Extensions of SQLite, such as for checksums, reserve bytes.
+    """
+    header = data[:21] if data[: len(_MAGIC)] == _MAGIC else b""
+    stated, reserved = int.from_bytes(header[16:18], "big"), int.from_bytes(header[20:], "big")
     logged = int.from_bytes(log[8:12], "big") if log[:4] in _LOG_MAGIC else 0
-    sizes = (65536 if stated == 1 else stated, logged, *_PAGE_SIZES)
-    return [size for size in dict.fromkeys(sizes) if size in _PAGE_SIZES]
+    first = (65536 if stated == 1 else stated, reserved), (logged, 0)
+    layouts = dict.fromkeys((*first, *((size, 0) for size in _PAGE_SIZES)))
+    return [layout for layout in layouts if layout[0] in _PAGE_SIZES]
 
 
 @dataclass(frozen=True)
 class _File:
-    """A file and its log, read with one page size. No page has reserved bytes at its end."""
+    """A file and its log, read with one size of a page and of what is reserved at its end."""
 
     data: mmap.mmap | bytes
     log: mmap.mmap | bytes
     size: int
+    reserved: int
 
     def records(self, rows_of_data: Sequence[_Row], rows_of_log: Sequence[_Row]) -> dict[str, Record]:
         """Return the records whose rows begin at these places, by id."""
@@ -370,7 +376,7 @@ class _File:
     def _record(self, part: mmap.mmap | bytes, row: _Row, page: Pages) -> Record | None:
         """Reassemble a row. Returns None where its document is not a record with the row's id."""
         # How many bytes of the row are on its own page.
-        usable = self.size
+        usable = self.size - self.reserved
         local, least = row.length, (usable - 12) * 32 // 255 - 23
         if local > usable - 35:
             local = least + (row.length - least) % (usable - 4)

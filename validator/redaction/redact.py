@@ -20,8 +20,9 @@ from .identifiers import IDENTIFIERS, hosts_in, is_address, is_public
 
 #: Separates the names in a scheduler's list of nodes.
 _LIST = re.compile(r"(?:\[[^\]]*\]?)?,|\[[^\]]*\]?")
-#: The most texts that a `Redaction` remembers.
-_REMEMBERED = 1000
+#: The most texts that a `Redaction` remembers. More texts than this would all be stripped twice, since they
+#: are read again in the same order; this is more than most reports have, and still bounds the memory.
+_REMEMBERED = 20_000
 
 
 class Redaction:

@@ -46,7 +46,9 @@ def end_processes(identifiers: Collection[str], watch_s: float = 0.0) -> int:
     while True:
         waited = time.monotonic() - began
         found = 0
-        names = os.listdir(_PROC) if _PROC.is_dir() else []
+        names: list[str] = []
+        with contextlib.suppress(OSError):
+            names = os.listdir(_PROC)
         for pid in map(int, filter(str.isdecimal, names)):
             if pid != os.getpid() and _belongs(pid, marks, sessions):
                 found += 1

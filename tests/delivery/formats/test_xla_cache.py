@@ -58,7 +58,9 @@ def test_nothing_is_kept_without_a_gpu_or_unless_told_so(format_: str, changes: 
 def test_an_engine_gets_a_volume_of_the_user(format_: str, directory: Path | None) -> None:
     text = FORMATS[format_].write(kept(directory=directory))
     words = shell_words(text)
-    assert words[words.index(f"type=volume,source={VOLUME},target={XLA_CACHE}") - 1] == "--mount"
+    # Rootless Podman gives the files of such a container to another user of the host.
+    volume = f"{VOLUME}-keep-id" if (format_, bool(directory)) == ("podman", True) else VOLUME
+    assert words[words.index(f"type=volume,source={volume},target={XLA_CACHE}") - 1] == "--mount"
     assert f"{PLACE}={XLA_CACHE}/{NAME}" in words
     assert f"{FLAGS}={BOTH}" in words
     told = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
@@ -123,5 +125,5 @@ def test_run_keeps_it_unless_told_not_to(shelf: Shelf, tmp_path: Path) -> None:
     done = run(shelf, "run", *words, cwd=tmp_path)
     assert f"{PLACE}=" in done.out
     done = run(shelf, "run", "--no-xla-cache", *words, cwd=tmp_path)
-    assert "tensorflow-gpu-matrix" in done.out
+    assert done.code == 0 and "docker run" in done.out
     assert PLACE not in done.out

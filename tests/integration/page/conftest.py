@@ -151,7 +151,7 @@ class Served:
         return self.server.url.rstrip("/")
 
     def show(self, made: Sources) -> None:
-        self.server.files = dict(site(made))
+        self.server.show(dict(site(made)))
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,8 @@ Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so.11.0: 
 tensorflow  2.18.1
 """
 ask(json.dumps({"kind": "why", "name": "log"}), log, b"", len(log))
+from validator.diagnosis import likeness
+likeness.content()
 gc.collect()
 `;
 

@@ -11,7 +11,11 @@
     };
     WebAssembly.instantiateStreaming = async (loaded, imports) => {
       const module = await loaded;
-      return { module, instance: await WebAssembly.instantiate(module, imports) };
+      const instance = await WebAssembly.instantiate(module, imports);
+      // A new instance has less memory than the snapshot that is copied into it.
+      const lacking = Math.ceil((snapshot.byteLength - instance.exports.memory.buffer.byteLength) / 65536);
+      if (lacking > 0) instance.exports.memory.grow(lacking);
+      return { module, instance };
     };
     const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule, _loadSnapshot: snapshot });
     const found = python.pyimport("validator.answers.browser");
