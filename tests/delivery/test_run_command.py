@@ -55,6 +55,7 @@ def test_run_prints_the_line_and_the_reason_for_each_flag(shelf: Shelf) -> None:
         "h200",
         "--devices",
         "gpus",
+        "--no-xla-cache",
         "--",
         "python",
         "-c",

@@ -97,6 +97,9 @@ class FakeBases(Bases):
     def is_current(self, spec: ImageSpec, origin: str) -> bool:
         return origin == self.maker.base
 
+    def repository(self, spec: ImageSpec) -> Repository | None:
+        return None
+
     def warn_if_moved(self, spec: ImageSpec, origin: str) -> None:
         self.maker.warned.append((spec.identifier, origin))
 
