@@ -208,13 +208,11 @@ def _first_that_works(
 ) -> Installation | None:
     """Return the first installation that nothing speaks against. python: None for the newest.
 
-    candidates: releases, each with whether the loader is told about NVIDIA's wheels. Whoever installs CUDA
-    beside a release without the extra has told it already.
+    candidates: releases, each with whether the loader is told about NVIDIA's wheels.
     """
     for release, library_path in candidates:
-        found = library_path or not has_extra(release)
         for wanted in (python,) if python else release.pythons[::-1]:
-            prediction, below = _installation(host, release, wanted, library_path=found)
+            prediction, below = _installation(host, release, wanted, library_path=library_path)
             decides = prediction.eager if eager_only else prediction.outcome
             doubts = any(
                 reason.outcome is Outcome.UNKNOWN and not (eager_only and reason.mode == XLA)
