@@ -26,12 +26,6 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], tuple[str, ...]]] = {
         ("CuDNNLSTM", "a bigger GPU hardly helps"),
         (),
     ),
-    "RTX 40 with Python 3.8": (
-        "RTX 4080\n- Python 3.8\n- RTX 4080\n- tensorflow==2.2.\n- Linux\nDoes that work? It fails.",
-        "compute_capability_unsupported",
-        ("tensorflow==2.13.1", "CUDA 11.8"),
-        ("2.11.1", "2.2.."),
-    ),
     "a program that wants newer releases than Windows has": (
         "which environment\nThe library needs TensorFlow 2.14 to 2.16, but on native Windows it can't use the"
         " GPU. Can I go down?",
