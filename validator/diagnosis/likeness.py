@@ -189,12 +189,12 @@ class Table:
                     scores[position] += weight * value
         scores = [score * scale for score, scale in zip(scores, self.scales, strict=True)]
         first, second = sorted(range(many), key=scores.__getitem__)[-1:-3:-1]
-        spoken: Counter[str] = Counter()
+        spoken: defaultdict[str, float] = defaultdict(float)
         for number, weight in weights.items():
             for word in dict.fromkeys(sources[number]):
                 if word in _known_words() and word not in _COMMON:
-                    spoken[word] += weight * self.rows[number * many + first]  # type: ignore[assignment]
-        top = tuple(word for word, _ in spoken.most_common(6))
+                    spoken[word] += weight * self.rows[number * many + first]
+        top = tuple(sorted(spoken, key=spoken.__getitem__, reverse=True)[:6])
         return Likeness(self.codes[first], scores[first] - scores[second], top)
 
 
