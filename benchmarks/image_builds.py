@@ -245,7 +245,7 @@ def _shared_by_large_files(run: Run, locks: list[Lock]) -> dict[str, int]:
             continue
         with house.open(wheel) as opened:
             large = [one for one in opened.members.values() if one.size >= LARGE_FILE and one.sha256]
-            found[wheel.sha256] = sum(one.item.compressed_size for one in large if one.sha256 in seen)
+            found[wheel.sha256] = sum(one.item.compress_size for one in large if one.sha256 in seen)
             seen |= {one.sha256 for one in large if one.sha256}
     house.close()
     return found

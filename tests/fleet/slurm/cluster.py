@@ -233,8 +233,8 @@ def _configure(
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "ReturnToService": "2",
-        # Short, so that a lost node is noticed within a test.
-        "SlurmdTimeout": "6",
+        # Short, so that a test notices a lost node, but long enough for a busy machine to restart the controller.
+        "SlurmdTimeout": "20",
         "KillWait": "3",
         "GresTypes": "gpu",
         **settings,
