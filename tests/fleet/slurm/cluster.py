@@ -233,7 +233,7 @@ def _configure(
         "PreemptType": "preempt/partition_prio",
         "PreemptMode": "REQUEUE",
         "ReturnToService": "2",
-        # Short, so that a test notices a lost node, but long enough for a busy machine to restart the controller.
+        # A test notices a lost node in time, and a busy machine can restart the controller.
         "SlurmdTimeout": "20",
         "KillWait": "3",
         "GresTypes": "gpu",
