@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from validator.lint.blame import CODES as LINT_CODES
+from validator.lint.findings import CODES as LINT_CODES
 from validator.probe.check import Check
 from validator.probe.checks import CHECKS
 from validator.problems import CATALOGUE, EITHER, Kind
@@ -59,7 +59,7 @@ _LINT_HEAD = """\
 decides, the same as `predict` and `doctor`. A comment `# validator: ignore[CODE]` on the line, or on a line
 of its own above it, silences a finding there; `--ignore CODE` leaves a code out everywhere.
 
-This page is generated from `validator/lint/blame.py` when the site is built.
+This page is generated from `validator/lint/findings.py` when the site is built.
 
 | code | what a file says that can't work |
 |---|---|

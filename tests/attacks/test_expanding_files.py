@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.lint.readers import lint, read
+from validator.lint.findings import lint, read
 
 from ..commands import run
 

@@ -22,7 +22,7 @@ from validator.conditions import Comparison, Condition, ConditionError
 from validator.diagnosis import conclusions, diagnose_log
 from validator.diagnosis.catalogue import Sign, causes, language, language_with, section
 from validator.diagnosis.compile import messages
-from validator.lint.readers import lint, on_hosts
+from validator.lint.findings import lint, on_hosts
 from validator.model.prediction import LINUX, PYPI, X86_64, Host, Software
 
 from ..compat.cells import host

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from validator.lint.readers import lint
+from validator.lint.findings import lint
 from validator.model.prediction import Finding
 
 

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from validator import cli
-from validator.lint.blame import CODES
+from validator.lint.findings import CODES
 from validator.model.prediction import Rule
 
 from .support import write

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from validator import cli
-from validator.lint.readers import reads
+from validator.lint.findings import reads
 from validator.system.files import parse_toml
 
 ROOT = Path(__file__).parents[2]

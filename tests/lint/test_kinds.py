@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from validator.lint.blame import CODES
-from validator.lint.readers import reads
+from validator.lint.findings import CODES, reads
 
 from .support import found, write
 

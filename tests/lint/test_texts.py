@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from validator.errors import InputError
-from validator.lint.readers import lint_texts
+from validator.lint.findings import lint_texts
 
 OLD = "tensorflow==2.15.0\nnvidia-cudnn-cu12==8.6.0.163\n"
 COPY = "FROM nvidia/cuda:11.8.0-base-ubuntu22.04\nCOPY . /app\nRUN pip install -r /app/{}\n"

@@ -10,7 +10,7 @@ from validator.compat.facts import UnknownGpu
 from validator.diagnosis import diagnose_file
 from validator.errors import InputError
 from validator.fleet.settings import read_settings
-from validator.lint.readers import lint, on_hosts
+from validator.lint.findings import lint, on_hosts
 from validator.matrix.requirements import read_pylock, read_requirements_txt
 from validator.model.spec import HostClass
 from validator.redaction.redact import Redaction

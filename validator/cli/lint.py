@@ -32,8 +32,7 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
     `# validator: ignore[CODE]` on the line or above it silences a finding. The format github prints
     annotations for a workflow, sarif what code scanning reads. The exit code is 1 if something was found.
     """
-    from ..lint.blame import CODES
-    from ..lint.readers import lint
+    from ..lint.findings import CODES, lint
     from ..reports.findings import FINDINGS, findings_sarif, findings_summary
 
     unknown = [code for code in ignored if code not in CODES]

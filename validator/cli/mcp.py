@@ -31,7 +31,7 @@ from ..compat.predict import image_support
 from ..diagnosis import causes, diagnose_log
 from ..diagnosis.remedies import filled_in
 from ..errors import ValidatorError
-from ..lint.readers import lint_texts
+from ..lint.findings import lint_texts
 from ..model.diagnosis import Diagnosis, Remedy, shortened
 from ..model.prediction import (
     Attempt,

@@ -15,7 +15,7 @@ from .spec import Cell, ImageSpec
 
 # What is known about a machine and about the software on it, as far as predictions depend on it. Both
 # values are read from options (`cli/combination`), from a text or a report (`diagnosis/combination`), from
-# files that pin software (`lint/blame`), from cells (`compat/predict`) and from this machine
+# files that pin software (`lint/findings`), from cells (`compat/predict`) and from this machine
 # (`engines/host_situation`). Any fact may be unknown, which is None.
 
 # Values of `Host.system`.
