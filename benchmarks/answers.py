@@ -34,7 +34,7 @@ sys.path.insert(0, str(ROOT))
 from tests.corpus import reader  # noqa: E402
 from tests.integration.page.asking import REMEMBER, ask, start, why, works  # noqa: E402
 from tests.reports.page.values import sources  # noqa: E402
-from validator.answers.browser import ask as native  # noqa: E402
+from validator.answers import ask as native  # noqa: E402
 from validator.diagnosis import diagnose_file  # noqa: E402
 from validator.errors import MissingError  # noqa: E402
 from validator.matrix.load import load_matrix  # noqa: E402

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from validator.answers.browser import ask
+from validator.answers import ask
 from validator.compat import policies
 from validator.compat.releases import release
 from validator.model import spec

@@ -10,7 +10,7 @@ from typing import Any
 import click
 import pytest
 
-from validator.answers.browser import ask, cleaned, limits
+from validator.answers import ask, cleaned, limits
 from validator.diagnosis import diagnose_file
 from validator.diagnosis import text as text_module
 from validator.reports import diagnosis as rendered

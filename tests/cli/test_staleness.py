@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from validator import supply
 from validator.cli.options import say_if_stale
 from validator.compat import facts
-from validator.supply import freshness
-from validator.supply.freshness import remember
+from validator.supply import remember
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5)
-OLD = facts.read_on() + freshness.OLDEST + datetime.timedelta(days=1)
+OLD = facts.read_on() + supply.OLDEST + datetime.timedelta(days=1)
 
 
 class Terminal(io.StringIO):

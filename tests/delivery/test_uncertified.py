@@ -13,7 +13,7 @@ import pynvml
 import pytest
 
 from validator.assemble.image import OciLayout
-from validator.delivery.resolve import split_reference
+from validator.delivery.pull import split_reference
 from validator.engines.endpoint import Endpoint, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC

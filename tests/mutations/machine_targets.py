@@ -21,7 +21,7 @@ import click
 import msgspec
 from docker.models.images import Image
 
-from validator.answers.browser import ask
+from validator.answers import ask
 from validator.assemble import host_files
 from validator.assemble.base import ImageName, base_files, decompressed, read_file_system, saved_image
 from validator.assemble.base_finder import read_status

@@ -6,10 +6,10 @@ import datetime
 
 import pytest
 
+from validator import supply
 from validator.compat import facts
 from validator.compat.policies import cuda_releases, cudnn_releases
 from validator.compat.releases import newest
-from validator.supply import freshness
 
 READ = facts.read_on()
 
@@ -20,11 +20,11 @@ def after(days: int) -> datetime.date:
 
 @pytest.mark.parametrize("days", [-1, 0, 60])
 def test_young_facts_need_no_remark(days: int) -> None:
-    assert freshness.remark(after(days), {}) is None
+    assert supply.remark(after(days), {}) is None
 
 
 def test_old_facts_are_named_with_their_age_and_what_to_do() -> None:
-    found = freshness.remark(after(61), {})
+    found = supply.remark(after(61), {})
     assert found is not None and "\n" not in found
     assert f"61 days old: they were read on {READ}" in found
     assert "`validator refresh --check`" in found
@@ -48,7 +48,7 @@ def test_old_facts_are_named_with_their_age_and_what_to_do() -> None:
 )
 @pytest.mark.parametrize("days", [0, 500])
 def test_what_the_facts_do_not_know_is_named_first(seen: dict[str, list[str]], named: str, days: int) -> None:
-    found = freshness.remark(after(days), seen)
+    found = supply.remark(after(days), seen)
     assert found is not None and "\n" not in found
     assert f"These facts don't know {named}" in found
 
@@ -61,4 +61,4 @@ def test_what_was_seen_and_is_known_by_now_needs_no_remark() -> None:
         "cuDNN": [f"{cudnn_releases('cu12')[-1]} (cu12)"],
         "a kind of a later version": ["1"],
     }
-    assert freshness.remark(after(0), seen) is None
+    assert supply.remark(after(0), seen) is None

@@ -15,8 +15,7 @@ import pytest
 from validator import cli
 from validator.cli import project as command
 from validator.errors import InputError, MissingError
-from validator.supply import parts
-from validator.supply.freshness import recall
+from validator.supply import parts, recall
 from validator.supply.news import Asked
 from validator.supply.parts import Changes, Options, difference, pinned
 from validator.supply.release_facts import copied

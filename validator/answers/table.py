@@ -27,7 +27,7 @@ from ..compat.releases import driver_with, releases
 from ..reports.page.answers import TABLE, digest, read_table
 from ..reports.printable import printable
 from ..versions import DriverRelease, Version, leading_numbers
-from .browser import cleaned
+from . import cleaned
 from .what_works import what_works
 
 #: The systems that the page's form offers.

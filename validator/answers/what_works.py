@@ -35,7 +35,7 @@ from ..model.prediction import (
 from ..model.spec import host_identifier
 from ..reports.printable import fact_names
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, Version, minor_in
-from .browser import rejecting
+from . import rejecting
 from .ways import (
     BOTH,
     PROVEN,

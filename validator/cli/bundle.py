@@ -129,7 +129,7 @@ def _image(
     work: Path,
 ) -> BundledImage:
     """Return an image by its name. work: where an image of the local engine is written to."""
-    from ..delivery.resolve import split_layout, split_reference
+    from ..delivery.pull import split_layout, split_reference
     from ..pipeline.bundle import BundledImage
     from .planning import lock_of_image
 

@@ -354,8 +354,7 @@ def run_command(
     """
     from ..delivery.choose import NoDriver
     from ..delivery.formats import FORMATS
-    from ..delivery.pull import in_bundle
-    from ..delivery.resolve import Request, resolve, split_layout, split_reference
+    from ..delivery.pull import Request, in_bundle, resolve, split_layout, split_reference
     from ..delivery.start import Devices, Place, parse_variables
 
     kind = format_ or ("auto" if devices == "auto" else "docker")

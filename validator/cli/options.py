@@ -549,7 +549,7 @@ def say_if_stale(today: date | None = None, stream: TextIO | None = None) -> Non
     """
     if not (sys.stderr if stream is None else stream).isatty():
         return
-    from ..supply.freshness import recall, remark
+    from ..supply import recall, remark
 
     found = remark(today or date.today(), recall())
     if found:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypedDict
 
 import click
 
-from ..answers.browser import RejectedField
+from ..answers import RejectedField
 from ..compat.evidence import measured_on
 from ..compat.judge import judge, judge_host, judge_uninspected
 from ..compat.predict import image_support, software_in
@@ -388,7 +388,7 @@ def predict_newest(asked: Question, format_: str) -> int:
 
 def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -> int:
     """Predict for each file on each host, and return the exit code: 1 if a combination fails."""
-    from ..lint.readers import on_hosts
+    from ..lint.findings import on_hosts
     from ..reports.findings import PREDICTIONS
 
     found = on_hosts(paths, [_host(text) for text in hosts])
@@ -399,8 +399,7 @@ def predict_project(paths: Sequence[Path], hosts: Sequence[str], format_: str) -
 
 def print_constraints(software: Software, files: Sequence[Path]) -> int:
     """Print one set of CUDA's libraries for TensorFlow and other frameworks, or say why there is none."""
-    from ..lint.blame import allowed_software
-    from ..lint.readers import read
+    from ..lint.findings import allowed_software, read
     from ..locks.resolve import SHARED, OneSet, one_set
 
     tensorflow, python = software.tensorflow, software.python

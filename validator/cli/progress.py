@@ -379,9 +379,8 @@ def local_digest(result: Result) -> str | None:
 def _run_line(name: str, spec: ImageSpec, kind: str) -> tuple[str, list[str]]:
     """Return where an image can be started, and the command. kind: the engine that has it."""
     from ..delivery.choose import this_host
-    from ..delivery.commands import docker_command, podman_command
     from ..delivery.pull import Engine
-    from ..delivery.start import Image, Start, User, devices_of, user_of
+    from ..delivery.start import Image, Start, User, devices_of, docker_command, podman_command, user_of
 
     image = Image(name, name, (), certified=False, port=spec.port)
     user, host, devices, directory = User(os.getuid(), os.getgid()), None, None, None

@@ -1,6 +1,6 @@
 """The tools that can start an image, and the files for those that take one.
 
-Docker Compose: https://github.com/compose-spec/compose-spec. `commands` writes for tools that take a command.
+Docker Compose: https://github.com/compose-spec/compose-spec. `start` writes for tools that take a command.
 """
 
 from __future__ import annotations
@@ -12,8 +12,18 @@ from typing import Any
 
 from ..assemble.configuration import START, USER, USER_NAME, XLA_CACHE
 from ..errors import InputError
-from .commands import (
+from .start import (
+    CACHE_WHY,
+    PINNED_MEMORY_WHY,
+    SHARED_MEMORY_GIB,
+    SHARED_MEMORY_WHY,
+    WORKSPACE,
+    Devices,
+    Image,
     Noted,
+    Place,
+    Start,
+    cache_variables,
     comments,
     docker_command,
     header,
@@ -25,18 +35,6 @@ from .commands import (
     write_docker,
     write_podman,
     write_slurm,
-)
-from .start import (
-    CACHE_WHY,
-    PINNED_MEMORY_WHY,
-    SHARED_MEMORY_GIB,
-    SHARED_MEMORY_WHY,
-    WORKSPACE,
-    Devices,
-    Image,
-    Place,
-    Start,
-    cache_variables,
 )
 
 _SERVICE = "tensorflow"

@@ -23,7 +23,7 @@ from ..errors import MissingError
 from ..locks.index import IndexFile, PackageIndex
 from ..system.runs import temporary_directory
 from ..versions import Version, major_minor
-from . import freshness
+from . import CUDA, CUDNN, PYTHON, TENSORFLOW
 
 #: The projects of cuDNN's wheels: one for each CUDA major version, with releases of its own.
 CUDNN_PROJECTS = {"cu12": "nvidia-cudnn-cu12", "cu13": "nvidia-cudnn-cu13"}
@@ -68,18 +68,18 @@ class News:
     cudnn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def as_seen(self) -> dict[str, list[str]]:
-        """Return the news as texts by kind, as `freshness.remark` reads them."""
+        """Return the news as texts by kind, as `remark` reads them."""
         known = {release.version: release.pythons for release in releases.releases()}
         seen = {
-            freshness.TENSORFLOW: [release.version for release in self.releases],
-            freshness.PYTHON: [
+            TENSORFLOW: [release.version for release in self.releases],
+            PYTHON: [
                 f"{version} for Python {python}"
                 for version, pythons in self.pythons.items()
                 for python in pythons
                 if python not in known[version]
             ],
-            freshness.CUDA: [cuda_release(file) for file in self.cuda],
-            freshness.CUDNN: [
+            CUDA: [cuda_release(file) for file in self.cuda],
+            CUDNN: [
                 f"{version} ({suffix})" for suffix, versions in self.cudnn.items() for version in versions
             ],
         }

@@ -36,7 +36,7 @@ from ..system.files import cache_directory, full_disk_named, says_full_disk, wri
 from ..system.package_sources import PackageSources
 from ..system.runs import temporary_directory
 from ..versions import InvalidWheelName, Version, wheel_name
-from .freshness import remember
+from . import remember
 from .news import Asked, NewRelease, News, cuda_release, needs_a_person, news, write_facts
 
 # Work in a copy of the checkout, and move over what changed when everything is done. Until then, no file of

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from validator.delivery.commands import write_apptainer
-from validator.delivery.start import Place
+from validator.delivery.start import Place, write_apptainer
 
 from . import starts
 from .fake_apptainer import Called, install, read_call

@@ -12,8 +12,18 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from validator.delivery.commands import docker_command, podman_command, write_docker, write_podman
-from validator.delivery.start import Devices, Place, Start, User, devices_of, user_of
+from validator.delivery.start import (
+    Devices,
+    Place,
+    Start,
+    User,
+    devices_of,
+    docker_command,
+    podman_command,
+    user_of,
+    write_docker,
+    write_podman,
+)
 from validator.errors import InputError, MissingError
 
 from . import starts

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from validator.assemble.image import OciLayout
-from validator.delivery.commands import docker_command, podman_command
-from validator.delivery.start import Place, Start, User
+from validator.delivery.start import Place, Start, User, docker_command, podman_command
 from validator.engines.endpoint import reach
 from validator.errors import MissingError
 

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 
-from validator.delivery.commands import write_slurm
-from validator.delivery.start import Place
+from validator.delivery.start import Place, write_slurm
 from validator.errors import InputError
 
 from . import starts

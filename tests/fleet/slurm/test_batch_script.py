@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from validator.delivery.commands import write_slurm
+from validator.delivery.start import write_slurm
 
 from ...delivery.formats.fake_apptainer import install, read_call
 from ...delivery.formats.starts import HOSTILE, IMAGE, start

@@ -15,8 +15,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from docs.images.make import HERE as PICTURES
 from docs.images.make import WIDTH, take
-from validator.answers.browser import ask as native
-from validator.answers.browser import cleaned
+from validator.answers import ask as native
+from validator.answers import cleaned
 from validator.diagnosis import diagnose_file
 from validator.reports.page.answers import Answers
 from validator.reports.page.site import ENTRY

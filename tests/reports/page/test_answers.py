@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.answers import table
-from validator.answers.browser import ask
+from validator.answers import ask, table
 from validator.errors import InputError
 from validator.model.record import Verdict
 from validator.reports.diagnosis import TEMPLATES
@@ -34,7 +33,7 @@ class Refuse:
 
 sys.meta_path.insert(0, Refuse())
 import json
-from validator.answers.browser import ask
+from validator.answers import ask
 works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
          "machine": "x86_64", "registry": None, "images": {}, "verdicts": {}}
 name = "libcudart.so.11.0"
@@ -47,7 +46,7 @@ IMPORTED = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import json
-from validator.answers.browser import ask
+from validator.answers import ask
 works = {"kind": "works", "gpu": "a100", "driver": "580", "python": "3.12", "system": "linux",
          "machine": "x86_64", "registry": None, "images": {}, "verdicts": {}}
 json.loads(ask(json.dumps(works)))["modes"]

@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from validator.answers import table
-from validator.answers.browser import ask
+from validator.answers import ask, table
 from validator.answers.table import MARKS, last_month, make_table, question
 from validator.compat.hardware import branches, ended, gpu_names, gpus, plain_words
 from validator.reports.page import answers

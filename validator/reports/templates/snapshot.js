@@ -8,7 +8,7 @@ import gc, importlib, json, pathlib, sys, html, encodings.utf_16_be, encodings.u
 sys.path.insert(0, "${PLACE}")
 for path in sorted(pathlib.Path("${PLACE}").rglob("*.py")):
     importlib.import_module(".".join(path.relative_to("${PLACE}").with_suffix("").parts).removesuffix(".__init__"))
-from validator.answers.browser import ask, limits
+from validator.answers import ask, limits
 limits()
 # No question names a driver: what is said about one may depend on the day, and would be kept.
 ask(json.dumps({"kind": "works", "gpu": "RTX 4090", "driver": "", "system": "linux", "machine": "x86_64",

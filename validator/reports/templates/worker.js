@@ -18,7 +18,7 @@
       return { module, instance };
     };
     const python = await globalThis.loadPyodide({ indexURL: HOME, createPyodideModule: _createPyodideModule, _loadSnapshot: snapshot });
-    const found = python.pyimport("validator.answers.browser");
+    const found = python.pyimport("validator.answers");
     ask = (question, first, last, total) =>
       JSON.parse(found.ask(JSON.stringify(question), python.toPy(first), python.toPy(last), total));
     limits = () => JSON.parse(found.limits());
