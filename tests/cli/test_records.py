@@ -15,7 +15,7 @@ import pytest
 from validator import cli
 from validator.errors import InputError, ValidatorError
 from validator.model.record import Record, Verdict, contents_of
-from validator.records import store as store_module
+from validator.records import record_files
 from validator.records.store import Store
 from validator.system.files import open_file
 
@@ -285,7 +285,7 @@ def test_a_url_with_a_password_is_never_opened_as_a_file(
         opened.append(path)
         return open_file(path, largest)
 
-    monkeypatch.setattr(store_module, "open_file", noted)
+    monkeypatch.setattr(record_files, "open_file", noted)
     with pytest.raises(InputError, match="nosuchdatabase is not a supported kind of database"):
         run("compare", "a.jsonl", "nosuchdatabase://someone:secret@host.example/records")
     assert opened == [Path("a.jsonl")]

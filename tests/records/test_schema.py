@@ -12,7 +12,6 @@ from typing import NoReturn
 import pytest
 
 from validator.errors import InputError, MissingError
-from validator.records import connect
 from validator.records.store import Store
 
 from ..support import FORKED
@@ -81,7 +80,7 @@ def test_the_store_waits_for_another_process_that_writes(tmp_path: Path) -> None
 
 
 def test_a_file_that_stays_locked_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connect, "_BUSY_S", 0.2)
+    monkeypatch.setattr("validator.records.store._BUSY_S", 0.2)
     path = tmp_path / "records.db"
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as writer:
         writer.execute("BEGIN IMMEDIATE")

@@ -26,6 +26,8 @@ from ..records.history import (
     decline_document,
     difference_document,
     differences,
+    fetch_declines,
+    fetch_differences,
     finished,
     histories,
     regressions,
@@ -60,7 +62,7 @@ def compare_command(before: str, after: str, project: Project, format_: str) -> 
     A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
     2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago. A date means 00:00 UTC on that day.
     """
-    from ..records.store import fetch_differences, open_snapshot
+    from ..records.record_files import open_snapshot
 
     now = datetime.now(timezone.utc)
     store = project.store
@@ -102,8 +104,6 @@ def regressions_command(
     according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
-    from ..records.store import fetch_declines
-
     now = datetime.now(timezone.utc)
     at = parse_time(since, now)
     if at > now:
@@ -115,7 +115,7 @@ def regressions_command(
         if measured_since is not None:
             earliest = parse_time(measured_since, now)
             declines = [each for each in declines if finished(each.newest) >= earliest]
-        worse = fetch_declines(declines, store)
+        worse = fetch_declines(declines, store.fetch)
     found = [(each, _causes(each.newest)) for each in worse]
     if format_ == "json":
         documents = [{**decline_document(each), **_causes_as_json(causes)} for each, causes in found]
@@ -147,8 +147,6 @@ def bisect_command(cell: str, project: Project, format_: str) -> None:
 
     A record is good if its verdict is as good as the best one of the cell.
     """
-    from ..records.store import fetch_declines
-
     with project.open_store() as store:
         entries = store.judged(store.entries(cell))
         history = histories(entries, datetime.now(timezone.utc)).get(cell)
@@ -159,7 +157,7 @@ def bisect_command(cell: str, project: Project, format_: str) -> None:
                 else "there are no records of this cell"
             )
             raise InputError(f"{cell}: {reason}", hint="see `records list`")
-        found = fetch_declines([decline(history)], store)[0]
+        found = fetch_declines([decline(history)], store.fetch)[0]
     causes = _causes(found.newest)
     if format_ == "json":
         click.echo(json_text({**decline_document(found), **_causes_as_json(causes)}))

@@ -199,6 +199,42 @@ def _best(history: History) -> Verdict:
     return max((entry.verdict for entry in history), key=goodness)
 
 
+# Get the records that entries stand for.
+
+#: Returns the records with these ids, by id.
+Fetch = Callable[[Iterable[str]], dict[str, Record]]
+
+
+def fetch_differences(
+    found: Iterable[Difference[Entry]], before: Fetch, after: Fetch
+) -> list[Difference[Record]]:
+    """Return differences with their records, read in one go from each source."""
+    found = list(found)
+    old = before(pair.before.id for pair in found if pair.before)
+    new = after(pair.after.id for pair in found if pair.after)
+    return [Difference(_record(pair.before, old), _record(pair.after, new)) for pair in found]
+
+
+def fetch_declines(found: Iterable[Decline[Entry]], fetch: Fetch) -> list[Decline[Record]]:
+    """Return declines with their records, read in one go."""
+    found = list(found)
+    entries = [entry for each in found for entry in (each.newest, each.last_good, each.first_bad) if entry]
+    records = fetch(entry.id for entry in entries)
+    return [
+        Decline(
+            records[each.newest.id],
+            _record(each.last_good, records),
+            _record(each.first_bad, records),
+            each.between,
+        )
+        for each in found
+    ]
+
+
+def _record(entry: Entry | None, records: Mapping[str, Record]) -> Record | None:
+    return None if entry is None else records[entry.id]
+
+
 # Find what else changed between two records of a cell, as the possible causes of another verdict.
 #
 # Where one side could not know a fact (nothing was probed, the engine has no images), no change is reported.

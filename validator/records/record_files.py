@@ -24,16 +24,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from io import BufferedReader
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 from ..errors import InputError, MissingError
-from ..model.codec import LARGEST
+from ..model.codec import LARGEST, parse_time
 from ..model.record import REHEARSAL, Origin, Record, RecordError, read_record
 from ..model.verdict import as_judged
 from ..system import files
 from ..system.files import open_file
-from .history import WRONG_TIME_HINT, wrong_time
+from .history import WRONG_TIME_HINT, Entry, Fetch, credible_time, finish_time, newest_by_cell, wrong_time
 
 if TYPE_CHECKING:
     from .store import Store
@@ -254,6 +255,67 @@ def _open_in_artifact(path: Path, where: str) -> BufferedReader:
         raise InputError(f"{where}: it is not a file of at most {LARGEST_ARTIFACT >> 20} MiB")
     return stream
 
+
+# Read what a person compares: stores, files and earlier states of a store.
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The newest record of every cell as of some time. fetch: returns these records."""
+
+    newest: dict[str, Entry]
+    fetch: Fetch
+
+
+def open_snapshot(
+    text: str, store_url: str, now: datetime, stack: contextlib.ExitStack, believe: Callable[[Record], Record]
+) -> Snapshot:
+    """Open what a person named: a store, a file or directory of JSON Lines, or a time.
+
+    store_url: the store whose earlier state a time stands for. stack: closes what is opened here. believe:
+    returns a record of a file as it counts here. Raises InputError for anything else.
+    """
+    from .store import Store
+
+    path = Path(text)
+    # A URL may have a password in it, so it is never opened as a file.
+    is_store = "://" in text
+    if not is_store:
+        with contextlib.suppress(OSError), open_file(path, sys.maxsize) as stream:
+            is_store = stream.read(len(_MAGIC)) == _MAGIC
+    if is_store:
+        store = stack.enter_context(Store(text, read_only=True))
+        return Snapshot(store.newest(now), store.fetch)
+    if path.exists():
+        limits = Limits()
+        files = (record for file in files_of(path) for record in read_file(file, limits=limits))
+        read = {record.id: record for record in map(believe, _newest(files, now))}
+        newest = newest_by_cell(map(Entry.of, read.values()), now)
+        return Snapshot(newest, lambda identifiers: {each: read[each] for each in identifiers})
+    try:
+        at = parse_time(text, now)
+    except InputError:
+        raise InputError(
+            f"{text}: not a file, a store's URL or a time",
+            hint="for example records.jsonl, postgresql+psycopg://user@host/database, 2026-11-01 or 7d (ago)",
+        ) from None
+    store = stack.enter_context(Store(store_url, read_only=True))
+    return Snapshot(store.newest(now, at), store.fetch)
+
+
+def _newest(records: Iterable[Record], now: datetime) -> list[Record]:
+    """Return the newest record of each cell with a key and without one, so that only those are in memory."""
+    newest: dict[tuple[str, bool], tuple[datetime, str, Record]] = {}
+    for record in records:
+        if when := credible_time(finish_time(record), now):
+            place = record.cell, bool(record.key)
+            newest[place] = max(
+                newest.get(place, (when, record.id, record)), (when, record.id, record), key=itemgetter(0, 1)
+            )
+    return [record for _, _, record in newest.values()]
+
+
+# Find the records in a damaged SQLite file.
 
 _MAGIC = b"SQLite format 3\0"
 #: SQLite's default comes first.
