@@ -507,7 +507,11 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     """
     release = facts.get("tensorflow", "")
     likely = conclusions.likely_releases(observations)
-    build = release_of_any_age(release) or conclusions.likely_release(observations)
+    build = release_of_any_age(release)
+    # A release that opens newer libraries than the one that is missing is not the one that runs.
+    opens_newer = build and likely and leading_numbers(likely[-1].version) < leading_numbers(build.minor)
+    if build is None or (opens_newer and observations.first("cuda_library_not_loaded")):
+        build = conclusions.likely_release(observations)
     # Older releases print cuDNN's version as 7003.
     compiled = observations.value("cudnn_version_mismatch", "compiled") or ""
     built_with = compiled if "." in compiled else conclusions.cudnn_version(compiled)
