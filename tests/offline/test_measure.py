@@ -221,7 +221,7 @@ def test_the_tool_itself_measures_where_python_is_new_enough(way: str, place: Pa
     [record] = records_of(place, place / "records.db")
     assert (record["engine"], record["origin"], record["lock_digest"]) == (way, "here", LOCK_DIGEST)
     assert record["image_digest"] == json.loads((place / "bundle.json").read_text())["images"][0]["digest"]
-    # What was no report is the image's fault, as on line.
+    # What was no report is the image's fault, as online.
     assert record["verdict"] == "failed" and "report can't be read" in record["reason"]
 
 

@@ -1,4 +1,4 @@
-"""Measure an image of a bundle as on line, and read what `./measure` wrote without the tool.
+"""Measure an image of a bundle as online, and read what `./measure` wrote without the tool.
 
 The latter becomes a record that can never be certified.
 """

@@ -57,7 +57,7 @@ _ENGINE = "engine"
 _UNSIGNED = "Nobody signs, so the verdict is at most unproven, and it can't be certified."
 #: What each way can prove. `tool`: docker or podman, by the tool itself. `engine`: by its command line.
 _PROVES = {
-    "tool": "as on line: an isolated container, a host that is read from outside, and the signature of this"
+    "tool": "as online: an isolated container, a host that is read from outside, and the signature of this"
     " machine's runner key if it has one (`validator runner init`). It can be certified.",
     _ENGINE: f"an isolated container, and a host that is read from outside. {_UNSIGNED}",
     "namespace": "the image's files, with processes and a network of their own, without privileges; and a"
