@@ -133,7 +133,7 @@ def test_every_cell_gets_its_record(tmp_path: Path) -> None:
 
 
 def test_no_more_than_the_limit_are_in_flight(tmp_path: Path) -> None:
-    world = World(tmp_path, cells(20), {"limits": 4, "batch": 3})
+    world = World(tmp_path, cells(20), {"in_flight": 4, "batch": 3})
     world.submit()
     assert world.fleet.most_flying == dict.fromkeys(HOSTS, 4)
 
@@ -143,7 +143,7 @@ def test_units_of_one_image_are_next_to_each_other(tmp_path: Path) -> None:
     units = [unit(number) for number in range(1, 5)]
     alike = [unit(0, probe_version=f"1.0.{number}") for number in range(4)]
     mixed = [one for pair in zip(units, alike, strict=True) for one in pair]
-    world = World(tmp_path, mixed, {"limits": 100, "batch": 100})
+    world = World(tmp_path, mixed, {"in_flight": 100, "batch": 100})
     world.submit()
     (names,) = world.fleet.submissions
     by_name = {one.name: one for one in mixed}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
-from ..fleet.protocol import Capacity, Fleet, opener_of, survey_of
+from ..fleet.protocol import Capacity, Fleet, engine_of
 from ..fleet.run_store import FleetRun, Runs, Tried
 from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
@@ -40,9 +40,10 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
     """
     from ..fleet.settings import FleetSettings, read_settings
 
-    opener = opener_of(name)
+    engine = engine_of(name)
     try:
-        return opener(read_settings(path) if path.exists() else FleetSettings())
+        fleet: Fleet = engine.open_fleet(read_settings(path) if path.exists() else FleetSettings())
+        return fleet
     except ModuleNotFoundError as error:
         raise InputError(
             f"--on {name} needs the Python package {error.name}",
@@ -58,7 +59,7 @@ def write_proposal(name: str, path: Path) -> None:
         raise InputError(
             f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
         )
-    text = propose(survey_of(name)(FleetSettings()))
+    text = propose(engine_of(name).survey(FleetSettings()))
     write_atomically(path, text.encode())
     print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")
 

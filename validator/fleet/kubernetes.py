@@ -59,7 +59,15 @@ from .protocol import (
     read_answer,
     read_ending,
 )
-from .settings import GPU_RESOURCE, FleetSettings, KubernetesPlace, KubernetesSection, NodeKind, Survey
+from .settings import (
+    GPU_RESOURCE,
+    FleetSettings,
+    KubernetesPlace,
+    KubernetesSection,
+    Limits,
+    NodeKind,
+    Survey,
+)
 
 #: Names in one selector: with 21 bytes each, the address of a call stays below 4 KiB.
 _NAMES = 100
@@ -109,11 +117,8 @@ class Kubernetes:
         #: Units that were lost at the last look, and whose pods may still hold a GPU.
         self._lost: set[Handle] = set()
 
-    def limit(self, host_class: str) -> int:
-        return self._settings.place(host_class).in_flight
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        return self._settings.place(host_class).tasks(depth)
+    def limits(self, host_class: str) -> Limits:
+        return self._settings.place(host_class)
 
     def inventory(self) -> tuple[Capacity, ...]:
         """Return the host classes that the settings name, and those of the nodes with the labels of a GPU."""

@@ -77,7 +77,7 @@ def _says(description: str, **limits: Any) -> Meta:
     return found
 
 
-class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size, the time and the number of jobs. cpus, memory: 0 for what the site gives by default."""
 
     cpus: Annotated[int, _says("Processors of a job. Without it, the site decides.", ge=1, le=1024)] = 0
@@ -103,7 +103,7 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.workers if depth == "full" else 1
 
 
-class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Slurm(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition: Annotated[Text, _says("The partition, as for `sbatch`. Without it, the site decides.")] = ""
     account: Annotated[Text, _says("The account that jobs are charged to, as for `sbatch`.")] = ""
     reservation: Annotated[Text, _says("The reservation that jobs use, as for `sbatch`.")] = ""
@@ -156,10 +156,6 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ]
 
-    def place(self, host_class: str) -> SlurmPlace | None:
-        """Return how a job gets a node of a host class, or None if no node here belongs to it."""
-        return self.host_classes.get(host_class)
-
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A taint of nodes that pods tolerate."""
@@ -171,7 +167,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = ""
 
 
-class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Kubernetes(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: Annotated[Text, _says("The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")] = (
         ""
     )
@@ -219,11 +215,8 @@ class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_f
 
     def place(self, host_class: str) -> KubernetesPlace:
         """Return how a pod gets a node of a host class: as the section says if the file does not name it."""
-        if host_class in self.host_classes:
-            return self.host_classes[host_class]
-        given = msgspec.structs.asdict(self)
-        fields = KubernetesPlace.__struct_fields__
-        return KubernetesPlace(**{name: value for name, value in given.items() if name in fields})
+        shared = {name: getattr(self, name) for name in _Kubernetes.__struct_fields__}
+        return self.host_classes.get(host_class) or KubernetesPlace(**shared)
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

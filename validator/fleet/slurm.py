@@ -49,6 +49,7 @@ from .settings import NAME as SETTINGS
 from .settings import (
     UNSIGNED,
     FleetSettings,
+    Limits,
     NodeKind,
     Seen,
     SlurmPlace,
@@ -138,13 +139,8 @@ class SlurmFleet:
         #: When a unit without a result was first seen outside the queue, by the monotonic clock.
         self._absent: dict[str, float] = {}
 
-    def limit(self, host_class: str) -> int:
-        place = self._settings.place(host_class)
-        return place.in_flight if place else 1
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        place = self._settings.place(host_class)
-        return place.tasks(depth) if place else 1
+    def limits(self, host_class: str) -> Limits:
+        return self._settings.host_classes.get(host_class) or Limits(in_flight=1)
 
     def inventory(self) -> tuple[Capacity, ...]:
         nodes = slurm_client.nodes()
@@ -155,7 +151,7 @@ class SlurmFleet:
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        place = self._settings.place(units[0].host_class)
+        place = self._settings.host_classes.get(units[0].host_class)
         if place is None:
             refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
             return {unit.name: refused for unit in units}
@@ -245,7 +241,7 @@ class SlurmFleet:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
-        place, tasks = self._settings.place(units[0].host_class), units[0].tasks
+        place, tasks = self._settings.host_classes.get(units[0].host_class), units[0].tasks
         if place is None:
             return ""
         name = array_name(units)

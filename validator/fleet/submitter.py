@@ -234,7 +234,7 @@ class Submitter:
         steps = decide(
             self._live.values(),
             self._capacities,
-            {host_class: self.fleet.limit(host_class) for host_class in classes},
+            {host_class: self.fleet.limits(host_class).in_flight for host_class in classes},
             self.fleet.batch,
             lambda tried: self._due.get(tried.name, 0.0) <= self.clock(),
         )

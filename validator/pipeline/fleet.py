@@ -126,7 +126,7 @@ def unit_of(
         probe_version=probe_version,
         depth=depth,
         host_class=cell.host.identifier,
-        tasks=fleet.tasks(cell.host.identifier, depth),
+        tasks=fleet.limits(cell.host.identifier).tasks(depth),
     )
 
 

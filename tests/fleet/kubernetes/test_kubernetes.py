@@ -116,7 +116,8 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
     cluster.behave(".", seconds=None)
     branch = KubernetesPlace(node_selector={"nvidia.com/cuda.driver-version.major": ["580"]}, workers=2)
     fleet = open_fleet(settings=KubernetesSection(host_classes={"r580-h100": branch}))
-    assert (fleet.tasks("r580-h100", "full"), fleet.tasks("r580-h100", "quick")) == (2, 1)
+    limits = fleet.limits("r580-h100")
+    assert (limits.tasks("full"), limits.tasks("quick")) == (2, 1)
     two = unit(0, tasks=2)
     assert submitted(fleet, two) == [two.name]
     # A submitter that died between the Jobs goes on.
