@@ -40,7 +40,7 @@ from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
 from validator.fleet.kubernetes_client import Api
 from validator.fleet.kubernetes_nodes import read_node
-from validator.fleet.settings import KubernetesSection
+from validator.fleet.settings import KubernetesSection, NodeKind
 from validator.model import codec
 from validator.model.codec import DocumentError
 from validator.records.record_files import salvage
@@ -114,7 +114,7 @@ def read_slurm(data: bytes, _: Path) -> None:
             slurm_client.queue,
             lambda: slurm.kinds_of(slurm_client.nodes()),
             lambda: [slurm_client.satisfies(node, text[:200], text[:200]) for node in slurm_client.nodes()],
-            lambda: slurm.seen_in(text),
+            lambda: slurm.told_by(NodeKind(1, "node1", "", "", True), text),
         )
 
 

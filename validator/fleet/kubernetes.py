@@ -503,7 +503,7 @@ def survey(settings: FleetSettings) -> Survey:
     api = Api(settings.kubernetes.context, settings.kubernetes.namespace)
     comment = "CHECK: `fleet manifests` prints the permissions that it needs."
     kinds = kinds_of(read_node(item) for item in api.nodes())
-    return Survey("kubernetes", {"namespace": (api.namespace, comment)}, kinds, lambda _: None)
+    return Survey("kubernetes", {"namespace": (api.namespace, comment)}, kinds)
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:
