@@ -22,7 +22,7 @@ from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, Unit
 from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
-from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
+from validator.fleet.submitter import Submitter, WrongAnswer, decide
 
 HOSTS = ("r580-h100", "r535-t4")
 NODES = tuple(Capacity(host, nodes=2, usable=2, gpus_per_node=1) for host in HOSTS)
@@ -342,7 +342,7 @@ def check_end(world: World, tried: list[Tried]) -> None:
         unit(6).cell, unit(0, "r999-h100").cell,
     }  # fmt: skip
     assert all(try_.stage.is_end for try_ in tried)
-    assert Counter(map(word_of, tried)) == {"done": 12, "lost": 7, "missing": 2}
+    assert Counter(one.word for one in tried) == {"done": 12, "lost": 7, "missing": 2}
     # Only the last attempt of a cell counts.
     assert world.words() == {"done": 12, "lost": 1, "missing": 2}
     with Runs(world.directory / "runs") as runs:

@@ -14,7 +14,7 @@ import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
 from ..fleet.protocol import Capacity, Fleet, engine_of
-from ..fleet.run_store import FleetRun, Runs, Tried
+from ..fleet.run_store import FleetRun, Runs, Tried, tally
 from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
@@ -165,14 +165,11 @@ def status_command(run: str | None, format_: str) -> None:
             return
         # The last attempt of each cell.
         units = {tried.unit.cell: tried for tried in runs.units(runs.run(run))}
-    from ..fleet.submitter import word_of
-
     rows: list[UnitDocument] = []
     for cell, tried in sorted(units.items()):
-        detail = ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail)))
         rows.append({
-            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt, "unit": tried.name,
-            "node": tried.node, "detail": detail, "record": tried.record_id or None,
+            "cell": cell, "state": tried.word, "attempt": tried.unit.attempt, "unit": tried.name,
+            "node": tried.node, "detail": tried.why, "record": tried.record_id or None,
         })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(rows))
@@ -182,7 +179,6 @@ def status_command(run: str | None, format_: str) -> None:
 
 
 def _show_runs(runs: Runs, format_: str) -> None:
-    from ..fleet.submitter import tally
     from ..reports.terminal import show
     from .progress import tally_table
 
@@ -215,7 +211,6 @@ def _show_runs(runs: Runs, format_: str) -> None:
 @options.project("store fleet")
 def cancel_command(run: str, project: Project) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
-    from ..fleet.submitter import tally
     from ..records.store import Store
 
     with Runs() as runs:
@@ -240,8 +235,6 @@ def cancel_command(run: str, project: Project) -> None:
 @options.project("fleet")
 def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
-    from ..fleet.submitter import word_of
-
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
             mine = [tried for tried in runs.units(run) if cell in (tried.unit.cell, tried.name)]
@@ -258,7 +251,7 @@ def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     with contextlib.closing(open_named_fleet(run.fleet, project.fleet_file)) as fleet:
         text = fleet.logs(tried.handle)
     if not text:
-        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
+        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or tried.word}")
         return EXIT_MISSING
     click.echo(printable(text))
     return EXIT_OK
