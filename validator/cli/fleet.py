@@ -298,7 +298,7 @@ def manifests_command(namespace: str, user: str) -> None:
     """
     import yaml
 
-    from ..fleet.kubernetes import rights
+    from ..fleet.kubernetes_objects import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from validator.fleet.kubernetes import kinds_of, survey
-from validator.fleet.kubernetes_nodes import Node
+from validator.fleet.kubernetes import survey
+from validator.fleet.kubernetes_objects import Node, kinds_of
 from validator.fleet.settings import FleetSettings, Survey, Toleration, propose, settings_of
 from validator.matrix.document import parse_document
 
