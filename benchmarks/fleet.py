@@ -44,7 +44,7 @@ from validator.fleet.protocol import (  # noqa: E402
     read_answer,
 )
 from validator.fleet.run_store import Runs, Work  # noqa: E402
-from validator.fleet.settings import SlurmPlace, SlurmSection  # noqa: E402
+from validator.fleet.settings import Limits, SlurmPlace, SlurmSection  # noqa: E402
 from validator.fleet.slurm import SlurmFleet  # noqa: E402
 from validator.fleet.submitter import Submitter  # noqa: E402
 from validator.model.record import Unread  # noqa: E402
@@ -74,11 +74,8 @@ class Simulated:
         self._seen: set[Handle] = set()
         self._output = _output()
 
-    def limit(self, host_class: str) -> int:
-        return 500
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        return 1
+    def limits(self, host_class: str) -> Limits:
+        return Limits(in_flight=500)
 
     def inventory(self) -> tuple[Capacity, ...]:
         return tuple(Capacity(name, 100, 100, 8) for name in CLASSES)

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -256,7 +257,10 @@ def emulated(
         patch.setattr("validator.pipeline.makers.base_contents", lambda *_: contents(Maker().made_from()))
         patch.setattr("validator.pipeline.makers.rebuild_image", rebuilt)
         patch.setattr("validator.supply.parts.host_sources", lambda: sources)
-        patch.setattr("validator.cli.fleet.opener_of", lambda name: lambda _: clusters[name])
+        patch.setattr(
+            "validator.cli.fleet.engine_of",
+            lambda name: SimpleNamespace(open_fleet=lambda _: clusters[name]),
+        )
         patch.setattr(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )

@@ -23,6 +23,7 @@ from validator.fleet.protocol import (
     Unit,
 )
 from validator.fleet.run_store import Tried
+from validator.fleet.settings import Limits
 from validator.fleet.submitter import Settled
 from validator.model.record import Unread
 
@@ -53,7 +54,7 @@ class FakeFleet:
     step: Callable[[str], None] = lambda _: None
     answer: Callable[[dict[str, Any]], Answer] | None = None
     log: str | None = None
-    limits: int = 4
+    in_flight: int = 4
     workers: int = 1
     batch: int = 3
     name: str = "fake"
@@ -61,11 +62,8 @@ class FakeFleet:
     submissions: list[tuple[str, ...]] = field(default_factory=list)
     most_flying: Counter[str] = field(default_factory=Counter)
 
-    def limit(self, host_class: str) -> int:
-        return self.limits
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        return self.workers if depth == "full" else 1
+    def limits(self, host_class: str) -> Limits:
+        return Limits(in_flight=self.in_flight, workers=self.workers)
 
     def inventory(self) -> tuple[Capacity, ...]:
         self._answer("inventory")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from validator.fleet.settings import (
     NodeKind,
-    Seen,
     SlurmPlace,
     Survey,
     driver_of,
@@ -17,22 +16,13 @@ from validator.fleet.settings import (
     propose,
     read_settings,
 )
-from validator.fleet.slurm import kinds_of, seen_in
+from validator.fleet.slurm import kinds_of, told_by
 from validator.fleet.slurm_client import Node
 
 
-class FakeSurveyor:
-    """A scheduler with these nodes. says: the answers of those that are asked, by the name of the sample."""
-
-    def __init__(self, kinds: Sequence[NodeKind], says: Mapping[str, Seen] | None = None) -> None:
-        self.asked: list[str] = []
-        self._says = says or {}
-        keys = {"directory": ("/shared/tfm", "CHECK: all nodes have to see it.")}
-        self.survey = Survey("slurm", keys, kinds, self._ask)
-
-    def _ask(self, kind: NodeKind) -> Seen | None:
-        self.asked.append(kind.sample)
-        return self._says.get(kind.sample)
+def proposed(kinds: Sequence[NodeKind]) -> str:
+    keys = {"directory": ("/shared/tfm", "CHECK: all nodes have to see it.")}
+    return propose(Survey("slurm", keys, kinds))
 
 
 def node(
@@ -63,9 +53,7 @@ NODES = [
 
 
 def test_nodes_whose_features_say_everything_are_not_asked(tmp_path: Path) -> None:
-    surveyor = FakeSurveyor(kinds_of(NODES))
-    text = propose(surveyor.survey)
-    assert surveyor.asked == []
+    text = proposed(kinds_of(NODES))
     assert places(tmp_path, text) == {
         "no-gpu": SlurmPlace(partition="batch"),
         "r535-t4": SlurmPlace(constraint="r535&t4", gres="gpu:t4:1"),
@@ -79,10 +67,9 @@ def test_nodes_whose_features_say_everything_are_not_asked(tmp_path: Path) -> No
 
 def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
     kinds = kinds_of([node("gpu7", "skylake,nvlink", tesla_t4=2), node("gpu8", "skylake", untyped=1)])
-    says = {"gpu7": Seen("535.183.01", "Tesla T4"), "gpu8": Seen("580.65.06", "NVIDIA H100 80GB HBM3")}
-    surveyor = FakeSurveyor(kinds, says)
-    text = propose(surveyor.survey)
-    assert surveyor.asked == ["gpu7", "gpu8"]
+    assert [kind.host_class for kind in kinds] == [None, None]
+    answers = ["535.183.01, Tesla T4\n", "580.65.06, NVIDIA H100 80GB HBM3\n"]
+    text = proposed([told_by(kind, answer) for kind, answer in zip(kinds, answers, strict=True)])
     assert "# CHECK: every node has a GPU, so `no-gpu` is not here: its cells are missing." in text
     assert places(tmp_path, text) == {
         "r535-t4": SlurmPlace(gres="gpu:tesla_t4:1"),
@@ -93,14 +80,14 @@ def test_a_driver_that_no_feature_says_is_asked_for(tmp_path: Path) -> None:
 
 def test_nodes_that_say_nothing_are_a_comment(tmp_path: Path) -> None:
     kinds = kinds_of([node("gpu7", "", a10=1), node("gpu8", "r580,h100", h100=1)])
-    text = propose(FakeSurveyor(kinds).survey)
+    text = proposed([told_by(kinds[0], ""), kinds[1]])
     assert set(places(tmp_path, text)) == {"r580-h100"}
     assert "# CHECK: gpu7: a job on gpu7 could not find out its driver. Add it as:" in text
     assert '#   rDRIVER-a10: {gres: "gpu:a10:1"}' in text
 
 
 def test_without_any_known_node_the_file_only_has_comments_and_can_be_completed() -> None:
-    text = propose(FakeSurveyor(kinds_of([node("gpu7", "", a10=1)])).survey)
+    text = proposed(kinds_of([node("gpu7", "", a10=1)]))
     assert "host_classes:" not in text
     assert "rDRIVER-a10" in text
 
@@ -110,7 +97,7 @@ def test_two_ways_to_a_host_class_are_named_and_the_larger_one_is_used(tmp_path:
         node("old", "r580,h100", "lab", default=False, h100=1),
         *(node(f"new{index}", "r580,h100", h100=1) for index in (1, 2)),
     ]
-    text = propose(FakeSurveyor(kinds_of(nodes)).survey)
+    text = proposed(kinds_of(nodes))
     assert places(tmp_path, text)["r580-h100"].partition == ""
     assert (
         'CHECK: old need other keys: {constraint: "h100&r580", gres: "gpu:h100:1", partition: "lab"}' in text
@@ -161,16 +148,13 @@ def test_a_model_is_read_from_features(words: str, model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "seen"),
+    ("answer", "host_class"),
     [
-        (
-            "580.65.06, NVIDIA H100 80GB HBM3\n580.65.06, Tesla T4\n",
-            Seen("580.65.06", "NVIDIA H100 80GB HBM3"),
-        ),
+        ("580.65.06, NVIDIA H100 80GB HBM3\n580.65.06, Tesla T4\n", "r580-h100"),
         ("", None),
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", None),
         ("580.65.06", None),
     ],
 )
-def test_what_nvidia_smi_says(answer: str, seen: Seen | None) -> None:
-    assert seen_in(answer) == seen
+def test_what_nvidia_smi_says(answer: str, host_class: str | None) -> None:
+    assert told_by(NodeKind(1, "gpu7", "", "", True), answer).host_class == host_class

@@ -51,14 +51,13 @@ def test_the_example_of_the_page_is_read(tmp_path: Path) -> None:
     assert found.slurm is not None
     assert found.slurm.directory == "/shared/tensorflow-gpu-matrix"
     assert (found.slurm.container, found.slurm.python, found.slurm.setup) == ("auto", "python3", "")
-    assert found.slurm.place("r580-h100") == SlurmPlace(
+    assert found.slurm.host_classes["r580-h100"] == SlurmPlace(
         constraint="r580&h100", gres="gpu:h100:1", partition="gpu", account="ml", in_flight=40
     )
-    old = found.slurm.place("r535-t4")
-    assert old is not None
+    old = found.slurm.host_classes["r535-t4"]
     assert (old.partition, old.account, old.time_limit, old.wait_limit) == ("old-gpus", "ml", 60, 1440)
-    assert found.slurm.place("no-gpu") == SlurmPlace(partition="cpu", account="ml", in_flight=40)
-    assert found.slurm.place("r580-l4") is None
+    assert found.slurm.host_classes["no-gpu"] == SlurmPlace(partition="cpu", account="ml", in_flight=40)
+    assert "r580-l4" not in found.slurm.host_classes
 
     cluster = found.kubernetes
     assert (cluster.context, cluster.namespace, cluster.pull_secret) == ("", "gpu-matrix", "registry")

@@ -22,7 +22,7 @@ from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
 from validator.fleet.protocol import Capacity, Fault, Phase, Refused, Unit
 from validator.fleet.run_store import FleetRun, Runs, Stage, Tried, Work
-from validator.fleet.submitter import Submitter, WrongAnswer, decide, word_of
+from validator.fleet.submitter import Submitter, WrongAnswer, decide
 
 HOSTS = ("r580-h100", "r535-t4")
 NODES = tuple(Capacity(host, nodes=2, usable=2, gpus_per_node=1) for host in HOSTS)
@@ -133,7 +133,7 @@ def test_every_cell_gets_its_record(tmp_path: Path) -> None:
 
 
 def test_no_more_than_the_limit_are_in_flight(tmp_path: Path) -> None:
-    world = World(tmp_path, cells(20), {"limits": 4, "batch": 3})
+    world = World(tmp_path, cells(20), {"in_flight": 4, "batch": 3})
     world.submit()
     assert world.fleet.most_flying == dict.fromkeys(HOSTS, 4)
 
@@ -143,7 +143,7 @@ def test_units_of_one_image_are_next_to_each_other(tmp_path: Path) -> None:
     units = [unit(number) for number in range(1, 5)]
     alike = [unit(0, probe_version=f"1.0.{number}") for number in range(4)]
     mixed = [one for pair in zip(units, alike, strict=True) for one in pair]
-    world = World(tmp_path, mixed, {"limits": 100, "batch": 100})
+    world = World(tmp_path, mixed, {"in_flight": 100, "batch": 100})
     world.submit()
     (names,) = world.fleet.submissions
     by_name = {one.name: one for one in mixed}
@@ -342,7 +342,7 @@ def check_end(world: World, tried: list[Tried]) -> None:
         unit(6).cell, unit(0, "r999-h100").cell,
     }  # fmt: skip
     assert all(try_.stage.is_end for try_ in tried)
-    assert Counter(map(word_of, tried)) == {"done": 12, "lost": 7, "missing": 2}
+    assert Counter(one.word for one in tried) == {"done": 12, "lost": 7, "missing": 2}
     # Only the last attempt of a cell counts.
     assert world.words() == {"done": 12, "lost": 1, "missing": 2}
     with Runs(world.directory / "runs") as runs:

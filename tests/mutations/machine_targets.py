@@ -38,9 +38,9 @@ from validator.engines.this_machine import Reading, reading_of
 from validator.errors import ValidatorError
 from validator.fleet import kubernetes, protocol, slurm, slurm_client
 from validator.fleet.inside import frame
-from validator.fleet.kubernetes_client import Api
-from validator.fleet.kubernetes_nodes import read_node
-from validator.fleet.settings import KubernetesSection
+from validator.fleet.kubernetes import Api
+from validator.fleet.kubernetes_objects import kinds_of, read_node
+from validator.fleet.settings import KubernetesSection, NodeKind
 from validator.model import codec
 from validator.model.codec import DocumentError
 from validator.records.record_files import salvage
@@ -114,7 +114,7 @@ def read_slurm(data: bytes, _: Path) -> None:
             slurm_client.queue,
             lambda: slurm.kinds_of(slurm_client.nodes()),
             lambda: [slurm_client.satisfies(node, text[:200], text[:200]) for node in slurm_client.nodes()],
-            lambda: slurm.seen_in(text),
+            lambda: slurm.told_by(NodeKind(1, "node1", "", "", True), text),
         )
 
 
@@ -138,7 +138,7 @@ def read_kubernetes(data: bytes, _: Path) -> None:
     fleet = kubernetes.Kubernetes(KubernetesSection(), api)
     each(
         fleet.inventory, lambda: fleet.poll([UNIT]), lambda: fleet.collect(UNIT), lambda: fleet.logs(UNIT),
-        lambda: fleet.cancel([UNIT]), lambda: kubernetes.kinds_of(map(read_node, api.nodes())),
+        lambda: fleet.cancel([UNIT]), lambda: kinds_of(map(read_node, api.nodes())),
     )  # fmt: skip
 
 

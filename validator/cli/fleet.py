@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import click
 
 from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, InputError
-from ..fleet.protocol import Capacity, Fleet, opener_of, survey_of
-from ..fleet.run_store import FleetRun, Runs, Tried
+from ..fleet.protocol import Capacity, Fleet, engine_of
+from ..fleet.run_store import FleetRun, Runs, Tried, tally
 from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
@@ -40,9 +40,10 @@ def open_named_fleet(name: str, path: Path) -> Fleet:
     """
     from ..fleet.settings import FleetSettings, read_settings
 
-    opener = opener_of(name)
+    engine = engine_of(name)
     try:
-        return opener(read_settings(path) if path.exists() else FleetSettings())
+        fleet: Fleet = engine.open_fleet(read_settings(path) if path.exists() else FleetSettings())
+        return fleet
     except ModuleNotFoundError as error:
         raise InputError(
             f"--on {name} needs the Python package {error.name}",
@@ -58,7 +59,7 @@ def write_proposal(name: str, path: Path) -> None:
         raise InputError(
             f"{path} already exists", hint="write to another file with --fleet, then copy what you need"
         )
-    text = propose(survey_of(name)(FleetSettings()))
+    text = propose(engine_of(name).survey(FleetSettings()))
     write_atomically(path, text.encode())
     print_status(f"Wrote {path}. Check it, especially the lines marked CHECK.")
 
@@ -164,14 +165,11 @@ def status_command(run: str | None, format_: str) -> None:
             return
         # The last attempt of each cell.
         units = {tried.unit.cell: tried for tried in runs.units(runs.run(run))}
-    from ..fleet.submitter import word_of
-
     rows: list[UnitDocument] = []
     for cell, tried in sorted(units.items()):
-        detail = ": ".join(filter(None, (tried.fault.sentence if tried.fault else "", tried.detail)))
         rows.append({
-            "cell": cell, "state": word_of(tried), "attempt": tried.unit.attempt, "unit": tried.name,
-            "node": tried.node, "detail": detail, "record": tried.record_id or None,
+            "cell": cell, "state": tried.word, "attempt": tried.unit.attempt, "unit": tried.name,
+            "node": tried.node, "detail": tried.why, "record": tried.record_id or None,
         })  # fmt: skip
     if format_ == "json":
         click.echo(json_text(rows))
@@ -181,7 +179,6 @@ def status_command(run: str | None, format_: str) -> None:
 
 
 def _show_runs(runs: Runs, format_: str) -> None:
-    from ..fleet.submitter import tally
     from ..reports.terminal import show
     from .progress import tally_table
 
@@ -214,7 +211,6 @@ def _show_runs(runs: Runs, format_: str) -> None:
 @options.project("store fleet")
 def cancel_command(run: str, project: Project) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
-    from ..fleet.submitter import tally
     from ..records.store import Store
 
     with Runs() as runs:
@@ -239,8 +235,6 @@ def cancel_command(run: str, project: Project) -> None:
 @options.project("fleet")
 def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
-    from ..fleet.submitter import word_of
-
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
             mine = [tried for tried in runs.units(run) if cell in (tried.unit.cell, tried.name)]
@@ -257,7 +251,7 @@ def logs_command(cell: str, run_name: str | None, project: Project) -> int:
     with contextlib.closing(open_named_fleet(run.fleet, project.fleet_file)) as fleet:
         text = fleet.logs(tried.handle)
     if not text:
-        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or word_of(tried)}")
+        print_status(f"{tried.name} has no log on {run.fleet}: {tried.detail or tried.word}")
         return EXIT_MISSING
     click.echo(printable(text))
     return EXIT_OK
@@ -304,7 +298,7 @@ def manifests_command(namespace: str, user: str) -> None:
     """
     import yaml
 
-    from ..fleet.kubernetes import rights
+    from ..fleet.kubernetes_objects import rights
 
     click.echo(yaml.safe_dump_all(rights(namespace, user), sort_keys=False), nl=False)
 

@@ -24,7 +24,7 @@ from rich.text import Text
 
 from ..engines.protocol import Built
 from ..errors import MissingError
-from ..fleet.submitter import WORDS
+from ..fleet.run_store import WORDS
 from ..model.record import Verdict
 from ..model.spec import NO_GPU, ImageSpec, image_reference
 from ..pipeline.makers import Estimate

@@ -24,10 +24,11 @@ import hashlib
 import importlib
 import io
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from types import ModuleType
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -41,7 +42,7 @@ from ..model.spec import cell_identifier
 from .inside import LARGEST
 
 if TYPE_CHECKING:
-    from .settings import Survey
+    from .settings import Limits
 
 #: An engine's own text for a unit that was submitted, kept in the run store. It has to stay valid after the
 #: submitter was killed, also on another day.
@@ -174,11 +175,8 @@ class Fleet(Protocol):
     #: The most units of one call of `submit`.
     batch: int
 
-    def limit(self, host_class: str) -> int:
-        """Return how many units of a host class may be submitted and not ended at once."""
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        """Return on how many nodes units of a host class run at once, at this depth of the probe."""
+    def limits(self, host_class: str) -> Limits:
+        """Return how many units of a host class may be submitted at once, and how large they are."""
 
     def inventory(self) -> tuple[Capacity, ...]:
         """Return the nodes of every host class that the settings name, also of those without any node."""
@@ -288,8 +286,8 @@ def _named(content: bytes) -> str:
 # Find a fleet engine by its name.
 
 
-def opener_of(name: str) -> Callable[[Any], Fleet]:
-    """Return the `open_fleet` of an engine. Raises InputError if there is no engine of this name."""
+def engine_of(name: str) -> ModuleType:
+    """Return the module of an engine. Raises InputError if there is no engine of this name."""
     full_name = f"{__package__}.{name}"
     try:
         module = importlib.import_module(full_name) if name.isidentifier() else None
@@ -297,19 +295,11 @@ def opener_of(name: str) -> Callable[[Any], Fleet]:
         if error.name != full_name:
             raise
         module = None
-    opener: Callable[[Any], Fleet] | None = getattr(module, "open_fleet", None)
-    if opener is None:
+    if module is None or not hasattr(module, "open_fleet"):
         raise InputError(
             f"there is no fleet engine {name!r}", hint="use --on slurm, --on kubernetes or --on local"
         )
-    return opener
-
-
-def survey_of(name: str) -> Callable[[Any], Survey]:
-    """Return the function `survey` of an engine. Raises InputError if there is no engine of this name."""
-    opener_of(name)
-    survey: Callable[[Any], Survey] = importlib.import_module(f"{__package__}.{name}").survey
-    return survey
+    return module
 
 
 # Read frames: files that came through the output of a job, which is a log that anything may write to.

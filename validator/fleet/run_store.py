@@ -23,6 +23,7 @@ import hashlib
 import json
 import os
 import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -99,6 +100,36 @@ class Tried(msgspec.Struct, dict=True):
     def name(self) -> str:
         """The unit's name. It is cached because it is a digest that is needed often."""
         return self.unit.name
+
+    @property
+    def word(self) -> str:
+        """The state of the cell, one of WORDS."""
+        if self.stage in (Stage.KEPT, Stage.DONE):
+            return "failed" if self.failed else "done"
+        if self.stage is Stage.SUBMITTED and self.phase in (Phase.RUNNING, Phase.ENDED):
+            return "running"
+        return self.stage.value if self.stage.is_end else "waiting"
+
+    @property
+    def why(self) -> str:
+        """What went wrong, for people, or ""."""
+        return ": ".join(filter(None, (self.fault.sentence if self.fault else "", self.detail)))
+
+
+#: The states of cells in the order in which people see them.
+WORDS = ("waiting", "running", "done", "failed", "lost", "missing", "cancelled")
+
+
+def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
+    """Return, for each host class, how many cells are in each state.
+
+    A unit that was lost counts only if there is no further attempt.
+    """
+    newest = {(tried.unit.cell, tried.unit.image_digest, tried.unit.after): tried for tried in tries}
+    found: dict[str, Counter[str]] = {}
+    for tried in newest.values():
+        found.setdefault(tried.unit.host_class, Counter())[tried.word] += 1
+    return found
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -77,7 +77,7 @@ def _says(description: str, **limits: Any) -> Meta:
     return found
 
 
-class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The size, the time and the number of jobs. cpus, memory: 0 for what the site gives by default."""
 
     cpus: Annotated[int, _says("Processors of a job. Without it, the site decides.", ge=1, le=1024)] = 0
@@ -103,7 +103,7 @@ class _Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.workers if depth == "full" else 1
 
 
-class _Slurm(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Slurm(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition: Annotated[Text, _says("The partition, as for `sbatch`. Without it, the site decides.")] = ""
     account: Annotated[Text, _says("The account that jobs are charged to, as for `sbatch`.")] = ""
     reservation: Annotated[Text, _says("The reservation that jobs use, as for `sbatch`.")] = ""
@@ -156,10 +156,6 @@ class SlurmSection(_Slurm, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ]
 
-    def place(self, host_class: str) -> SlurmPlace | None:
-        """Return how a job gets a node of a host class, or None if no node here belongs to it."""
-        return self.host_classes.get(host_class)
-
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A taint of nodes that pods tolerate."""
@@ -171,7 +167,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ] = ""
 
 
-class _Kubernetes(_Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Kubernetes(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True):
     queue: Annotated[Text, _says("The local queue of Kueue (https://kueue.sigs.k8s.io) that jobs go to.")] = (
         ""
     )
@@ -219,11 +215,8 @@ class KubernetesSection(_Kubernetes, frozen=True, kw_only=True, forbid_unknown_f
 
     def place(self, host_class: str) -> KubernetesPlace:
         """Return how a pod gets a node of a host class: as the section says if the file does not name it."""
-        if host_class in self.host_classes:
-            return self.host_classes[host_class]
-        given = msgspec.structs.asdict(self)
-        fields = KubernetesPlace.__struct_fields__
-        return KubernetesPlace(**{name: value for name, value in given.items() if name in fields})
+        shared = {name: getattr(self, name) for name in _Kubernetes.__struct_fields__}
+        return self.host_classes.get(host_class) or KubernetesPlace(**shared)
 
 
 class FleetFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -356,9 +349,8 @@ def _check_label(key: str, value: str, path: Place, document: Document) -> None:
 
 # Propose a `fleet.yaml` from the nodes that a scheduler has.
 #
-# An engine that can do this has a function `survey(settings: FleetSettings) -> Survey` in its module. It
-# submits nothing, and may raise FleetDown and MissingError. If the scheduler does not know the driver, a
-# short job reads it on one node of the kind.
+# An engine that can do this has a function `survey(settings: FleetSettings) -> Survey` in its module, which
+# may raise FleetDown and MissingError.
 
 #: A feature or a label that says a driver: `r580`, `580.65.06`, `driver580`, `nvidia-driver_580`.
 _DRIVER = re.compile(
@@ -370,20 +362,12 @@ _OLDEST, _NEWEST = 390, 999
 
 
 @dataclass(frozen=True)
-class Seen:
-    """A node's statement about itself. driver: `580.65.06`. gpu: as NVML names it."""
-
-    driver: str
-    gpu: str
-
-
-@dataclass(frozen=True)
 class NodeKind:
     """Nodes that look the same to their scheduler. sample: the name of one.
 
     driver: its release or branch. gpu: its model as in host classes. Each is "" if the scheduler does not
     know it or there is no GPU. has_gpu: True if it has any. place: the keys of a host class by which jobs
-    get such a node.
+    get such a node. said: what else a comment has to say about it.
     """
 
     nodes: int
@@ -392,6 +376,7 @@ class NodeKind:
     gpu: str
     has_gpu: bool
     place: Mapping[str, object] = field(default_factory=dict)
+    said: str = ""
 
     @property
     def host_class(self) -> str | None:
@@ -408,23 +393,21 @@ class Survey:
     """The kinds of nodes that a scheduler has.
 
     section: of the file. keys: of the section besides `host_classes`, each with its value and a comment.
-    ask: asks one node of a kind for its driver and GPU, by a short job; returns None if it did not say.
     """
 
     section: str
     keys: Mapping[str, tuple[str, str]]
     kinds: Sequence[NodeKind]
-    ask: Callable[[NodeKind], Seen | None]
 
 
 def propose(survey: Survey) -> str:
     """Return a fleet file for the nodes that there are. Those that are not known are in it as comments."""
     section = survey.section
-    groups: dict[str | None, list[tuple[NodeKind, str]]] = {}
-    for kind, said in (_completed(kind, survey) for kind in survey.kinds):
-        groups.setdefault(kind.host_class, []).append((kind, said))
+    groups: dict[str | None, list[NodeKind]] = {}
+    for kind in survey.kinds:
+        groups.setdefault(kind.host_class, []).append(kind)
     unknown = groups.pop(None, [])
-    total = sum(kind.nodes for group in [*groups.values(), unknown] for kind, _ in group)
+    total = sum(kind.nodes for kind in survey.kinds)
     lines = [
         f"# yaml-language-server: $schema={source('validator/fleet/schema.json')}",
         f"# Proposed by `fleet inventory --on {section} --write` from {_counted(total)}. Check it, above all",
@@ -437,42 +420,26 @@ def propose(survey: Survey) -> str:
         lines.append("  host_classes:")
     for host_class, group in sorted(groups.items(), key=lambda entry: str(entry[0])):
         # One way to get a node: the one that most of them share.
-        group.sort(key=lambda entry: -entry[0].nodes)
-        first, said = group[0]
-        lines += [f"    # {text}" for text in (_described(first), said) if text]
+        first, *others = sorted(group, key=lambda kind: -kind.nodes)
+        lines += [f"    # {text}" for text in (_described(first), first.said) if text]
         if host_class == NO_GPU and len(groups) > 1:
             lines.append("    # CHECK: make sure that these keys don't choose nodes with a GPU.")
-        for other, _ in group[1:]:
+        for other in others:
             lines.append(f"    # CHECK: {_described(other)} need other keys: {_flow(other.place)}")
         lines.append(f"    {host_class}: {_flow(first.place)}")
     if NO_GPU not in groups:
         what = "are missing" if section == "slurm" else "run on any node"
         lines.append(f"  # CHECK: every node has a GPU, so `{NO_GPU}` is not here: its cells {what}.")
         lines.append("  # Add it to `host_classes` with the keys of nodes that they may use.")
-    for kind, said in unknown:
-        lines.append(
-            f"  # CHECK: {_described(kind)}: {said or 'its driver or its model is not known'}. Add it as:"
-        )
+    for kind in unknown:
+        why = kind.said or "its driver or its model is not known"
+        lines.append(f"  # CHECK: {_described(kind)}: {why}. Add it as:")
         lines.append(f"  #   rDRIVER-{kind.gpu or 'MODEL'}: {_flow(kind.place)}")
     text = "\n".join(lines) + "\n"
     if groups or section != "slurm":
         # A proposal that can't be read would be a bug of this module.
         settings_of(parse_document(text.encode(), NAME))
     return text
-
-
-def _completed(kind: NodeKind, survey: Survey) -> tuple[NodeKind, str]:
-    """Return a kind with its driver and its model, and what has to be said about it."""
-    if kind.host_class is not None:
-        return kind, ""
-    seen = survey.ask(kind)
-    if seen is None:
-        return kind, f"a job on {kind.sample} could not find out its driver"
-    known = replace(kind, driver=kind.driver or seen.driver, gpu=kind.gpu or model_of(seen.gpu))
-    said = f"{kind.sample} said driver {seen.driver} and {seen.gpu}."
-    if not kind.driver:
-        said += " CHECK: the scheduler does not know the driver, so make sure that all of them have it"
-    return known, said
 
 
 def driver_of(words: Iterable[str]) -> str:

@@ -16,11 +16,12 @@ import shlex
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from string import Template
 
 import pynvml
 
+from ..compat.hardware import model_of
 from ..engines import ask_nvml
 from ..engines.protocol import ProbeRequest
 from ..errors import InputError, MissingError, ValidatorError
@@ -49,8 +50,8 @@ from .settings import NAME as SETTINGS
 from .settings import (
     UNSIGNED,
     FleetSettings,
+    Limits,
     NodeKind,
-    Seen,
     SlurmPlace,
     SlurmSection,
     Survey,
@@ -138,13 +139,8 @@ class SlurmFleet:
         #: When a unit without a result was first seen outside the queue, by the monotonic clock.
         self._absent: dict[str, float] = {}
 
-    def limit(self, host_class: str) -> int:
-        place = self._settings.place(host_class)
-        return place.in_flight if place else 1
-
-    def tasks(self, host_class: str, depth: str) -> int:
-        place = self._settings.place(host_class)
-        return place.tasks(depth) if place else 1
+    def limits(self, host_class: str) -> Limits:
+        return self._settings.host_classes.get(host_class) or Limits(in_flight=1)
 
     def inventory(self) -> tuple[Capacity, ...]:
         nodes = slurm_client.nodes()
@@ -155,7 +151,7 @@ class SlurmFleet:
     def submit(
         self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]
     ) -> Mapping[str, Handle | Refused]:
-        place = self._settings.place(units[0].host_class)
+        place = self._settings.host_classes.get(units[0].host_class)
         if place is None:
             refused = Refused(f"{SETTINGS} names no nodes for {units[0].host_class}")
             return {unit.name: refused for unit in units}
@@ -245,7 +241,7 @@ class SlurmFleet:
         """Keep everything: another submitter may still read it. The site cleans the directory."""
 
     def preview(self, units: Sequence[Unit], requests: Mapping[str, ProbeRequest]) -> str:
-        place, tasks = self._settings.place(units[0].host_class), units[0].tasks
+        place, tasks = self._settings.host_classes.get(units[0].host_class), units[0].tasks
         if place is None:
             return ""
         name = array_name(units)
@@ -337,15 +333,12 @@ class SlurmFleet:
     def _script(self, array: str, tasks: int) -> str:
         """Return the batch script of an array."""
         program = self.directory / "tools" / _tools()[0] / "slurm_job.py"
+        # -B: nodes write nothing next to the tools.
         command = [self._settings.python, "-E", "-s", "-B", str(program), str(self.directory), array]
-        template = Path(__file__).with_name("templates").joinpath("job.sh").read_text("utf-8")
-        return Template(template).substitute(
-            # Single quotes: a directory may have any name. -B: nodes write nothing next to the tools.
-            job=shlex.join(command),
-            setup=f"{self._settings.setup}\n" if self._settings.setup else "",
-            # A task on each node. The others go on when one has ended: it says itself what happened.
-            step=f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else "",
-        )
+        # A task on each node. The others go on when one has ended: it says itself what happened.
+        step = f"srun --ntasks={tasks} --ntasks-per-node=1 --kill-on-bad-exit=0 " if tasks > 1 else ""
+        setup = f"{self._settings.setup}\n" if self._settings.setup else ""
+        return f"#!/bin/bash\nexport SLURM_EXPORT_ENV=ALL\n{setup}exec {step}{shlex.join(command)}\n"
 
     def _results(self, array: str) -> dict[int, list[Path]]:
         """Return the files of an array's results, by index."""
@@ -472,31 +465,36 @@ def survey(settings: FleetSettings) -> Survey:
     # Home directories are shared on most clusters.
     directory = str(Path.home() / "tensorflow-gpu-matrix")
     comment = "CHECK: this machine and all nodes have to see it under this path."
-    return Survey("slurm", {"directory": (directory, comment)}, kinds_of(slurm_client.nodes()), ask)
+    kinds = [completed(kind) for kind in kinds_of(slurm_client.nodes())]
+    return Survey("slurm", {"directory": (directory, comment)}, kinds)
 
 
-def ask(kind: NodeKind, command: Sequence[str] = ASK) -> Seen | None:
-    """Ask one node of a kind for its driver and GPU, by a short job.
+def completed(kind: NodeKind, command: Sequence[str] = ASK) -> NodeKind:
+    """Return a kind with its driver and model, for which a short job asks one of its nodes if needed.
 
-    Return None if the job failed, no node was free in time, or the answer was something else. Raises
-    FleetDown.
+    Raises FleetDown. The job may fail, or find no free node in time.
     """
+    if kind.host_class is not None:
+        return kind
     options = [f"--{name}={value}" for name, value in kind.place.items()]
     limits = [f"--time={_MINUTES}", f"--immediate={_WAIT_S}"]
     try:
-        return seen_in(slurm_client.run(["srun", *options, "--ntasks=1", *limits, *command]))
+        return told_by(kind, slurm_client.run(["srun", *options, "--ntasks=1", *limits, *command]))
     except FleetDown:
         raise
     except (Refusal, ValidatorError):
-        return None
+        return told_by(kind, "")
 
 
-def seen_in(answer: str) -> Seen | None:
-    """Return what nvidia-smi said of the first GPU, or None if it said something else."""
-    driver, _, gpu = answer.strip().partition("\n")[0].partition(",")
-    if not driver_of([driver.strip()]) or not gpu.strip():
-        return None
-    return Seen(driver.strip(), gpu.strip())
+def told_by(kind: NodeKind, answer: str) -> NodeKind:
+    """Return a kind with what nvidia-smi said of the driver and the first GPU of one of its nodes."""
+    driver, _, gpu = (part.strip() for part in answer.strip().partition("\n")[0].partition(","))
+    if not driver_of([driver]) or not gpu:
+        return replace(kind, said=f"a job on {kind.sample} could not find out its driver")
+    said = f"{kind.sample} said driver {driver} and {gpu}."
+    if not kind.driver:
+        said += " CHECK: the scheduler does not know the driver, so make sure that all of them have it"
+    return replace(kind, driver=kind.driver or driver, gpu=kind.gpu or model_of(gpu), said=said)
 
 
 def kinds_of(nodes: Iterable[Node]) -> list[NodeKind]:

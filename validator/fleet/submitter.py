@@ -30,7 +30,7 @@ from .protocol import (
     State,
     array_name,
 )
-from .run_store import FleetRun, Runs, Stage, Tried
+from .run_store import FleetRun, Runs, Stage, Tried, tally
 
 #: Seconds between two looks at the scheduler, and the longest wait for one that does not answer.
 POLL_S = 2.0
@@ -136,34 +136,6 @@ def decide(
     return Steps(tuple(again), tuple(new), tuple(missing))
 
 
-def tally(tries: Iterable[Tried]) -> dict[str, Counter[str]]:
-    """Return, for each host class, how many cells are waiting, running, done, failed, lost and missing.
-
-    A unit that was lost counts only if there is no further attempt.
-    """
-    newest: dict[tuple[str, ...], Tried] = {}
-    for tried in tries:
-        unit = tried.unit
-        newest[(unit.cell, unit.image_digest, unit.after)] = tried
-    found: dict[str, Counter[str]] = {}
-    for tried in newest.values():
-        found.setdefault(tried.unit.host_class, Counter())[word_of(tried)] += 1
-    return found
-
-
-#: The states of cells in the order in which people see them.
-WORDS = ("waiting", "running", "done", "failed", "lost", "missing", "cancelled")
-
-
-def word_of(tried: Tried) -> str:
-    """Return one of WORDS."""
-    if tried.stage in (Stage.KEPT, Stage.DONE):
-        return "failed" if tried.failed else "done"
-    if tried.stage is Stage.SUBMITTED and tried.phase in (Phase.RUNNING, Phase.ENDED):
-        return "running"
-    return tried.stage.value if tried.stage.is_end else "waiting"
-
-
 @dataclass
 class Submitter:
     """Takes one run to its end. Whoever calls `work` holds `Runs.submitting` for the run's key."""
@@ -234,7 +206,7 @@ class Submitter:
         steps = decide(
             self._live.values(),
             self._capacities,
-            {host_class: self.fleet.limit(host_class) for host_class in classes},
+            {host_class: self.fleet.limits(host_class).in_flight for host_class in classes},
             self.fleet.batch,
             lambda tried: self._due.get(tried.name, 0.0) <= self.clock(),
         )

@@ -126,7 +126,7 @@ def unit_of(
         probe_version=probe_version,
         depth=depth,
         host_class=cell.host.identifier,
-        tasks=fleet.tasks(cell.host.identifier, depth),
+        tasks=fleet.limits(cell.host.identifier).tasks(depth),
     )
 
 
@@ -295,10 +295,8 @@ def results_of(
     last: dict[str, Tried] = {attempt.unit.cell: attempt for attempt in tried}
     results = []
     for cell, attempt in last.items():
-        unit, status = attempt.unit, attempt.stage.value
-        detail = ": ".join(filter(None, (attempt.fault.sentence if attempt.fault else "", attempt.detail)))
-        if attempt.record_id:
-            status, detail = "measured", ""
+        unit = attempt.unit
+        status, detail = ("measured", "") if attempt.record_id else (attempt.stage.value, attempt.why)
         image = (published or {}).get(unit.image)
         described = (cell, unit.image, unit.host_class, status, detail, unit.attempt, image)
         results.append(CellResult(*described, record_id=attempt.record_id, failed=attempt.failed))

@@ -17,7 +17,7 @@ from validator.delivery.formats import (
     write_kubernetes,
 )
 from validator.delivery.start import User
-from validator.fleet import kubernetes_nodes, settings
+from validator.fleet import kubernetes_objects, settings
 
 from ...fleet.kubernetes.api_models import faults
 from ...fleet.kubernetes.pod_security import violations
@@ -70,7 +70,7 @@ def test_the_labels_are_those_that_the_fleet_reads() -> None:
     assert GPU_RESOURCE == settings.GPU_RESOURCE
     labels = pod(write_kubernetes(start()))["nodeSelector"]
     assert labels.keys() == {DRIVER_LABEL, *CAPABILITY_LABELS}
-    node = kubernetes_nodes.Node("n", labels, (), {}, "")
+    node = kubernetes_objects.Node("n", labels, (), {}, "")
     assert (node.driver, str(node.capability)) == ("580", "9.0")
 
 

@@ -364,7 +364,7 @@ class Cluster:
 
     def _apply_rights(self) -> None:
         """Make the namespace, and give the user `fleet` what `fleet manifests` gives."""
-        from validator.fleet.kubernetes import rights
+        from validator.fleet.kubernetes_objects import rights
 
         for item in rights(NAMESPACE, user="fleet"):
             group = "api/v1" if item["apiVersion"] == "v1" else f"apis/{item['apiVersion']}"

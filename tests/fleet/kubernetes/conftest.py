@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from validator.fleet.kubernetes import Kubernetes
-from validator.fleet.kubernetes_client import Api
+from validator.fleet.kubernetes import Api, Kubernetes
 from validator.fleet.settings import KubernetesSection
 
 from ...loop import tiers

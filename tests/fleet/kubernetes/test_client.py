@@ -14,7 +14,7 @@ import pytest
 from urllib3 import HTTPResponse
 
 from validator.errors import MissingError
-from validator.fleet.kubernetes_client import Api
+from validator.fleet.kubernetes import Api
 from validator.fleet.protocol import FleetDown
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from validator.engines.protocol import ProbeRequest
-from validator.fleet import kubernetes
+from validator.fleet.kubernetes_objects import UNIT_LABEL
 from validator.fleet.protocol import Unit
 from validator.fleet.run_store import Runs, Work
 from validator.fleet.submitter import Submitter
@@ -109,7 +109,7 @@ def test_a_lost_node_and_a_stopped_api_server_cost_no_record(
 
 
 def _phases(cluster: Cluster, one: Unit) -> list[str]:
-    return [pod["status"]["phase"] for pod in cluster.objects("pods", f"{kubernetes.UNIT_LABEL}={one.name}")]
+    return [pod["status"]["phase"] for pod in cluster.objects("pods", f"{UNIT_LABEL}={one.name}")]
 
 
 def _until(done: Callable[[], bool], seconds: float = 60) -> None:

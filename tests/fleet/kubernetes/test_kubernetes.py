@@ -14,7 +14,7 @@ import pytest
 
 from validator.engines.protocol import ProbeRequest
 from validator.errors import MissingError
-from validator.fleet import kubernetes, kubernetes_nodes
+from validator.fleet import kubernetes_objects
 from validator.fleet.kubernetes import Kubernetes
 from validator.fleet.protocol import CutError, Fault, FleetDown, Handle, Phase, Refused, State, Unit
 from validator.fleet.settings import KubernetesPlace, KubernetesSection
@@ -62,7 +62,7 @@ def running(state: State) -> bool:
 
 
 def pods(cluster: Cluster, handle: Handle) -> list[dict[str, Any]]:
-    return cluster.objects("pods", f"{kubernetes.UNIT_LABEL}={handle}")
+    return cluster.objects("pods", f"{kubernetes_objects.UNIT_LABEL}={handle}")
 
 
 def kubectl(cluster: Cluster, *words: str) -> None:
@@ -116,7 +116,8 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
     cluster.behave(".", seconds=None)
     branch = KubernetesPlace(node_selector={"nvidia.com/cuda.driver-version.major": ["580"]}, workers=2)
     fleet = open_fleet(settings=KubernetesSection(host_classes={"r580-h100": branch}))
-    assert (fleet.tasks("r580-h100", "full"), fleet.tasks("r580-h100", "quick")) == (2, 1)
+    limits = fleet.limits("r580-h100")
+    assert (limits.tasks("full"), limits.tasks("quick")) == (2, 1)
     two = unit(0, tasks=2)
     assert submitted(fleet, two) == [two.name]
     # A submitter that died between the Jobs goes on.
@@ -124,7 +125,7 @@ def test_the_tasks_of_a_unit_run_on_a_node_each_and_are_deleted_together(
     _until(lambda: len(cluster.objects("jobs")) == 1)
     assert submitted(fleet, two) == [two.name]
     wait(fleet, [two.name], running)
-    selector = f"{kubernetes.WORKERS_LABEL}={two.name}"
+    selector = f"{kubernetes_objects.WORKERS_LABEL}={two.name}"
 
     def running_on() -> set[str]:
         found = cluster.objects("pods", selector)
@@ -233,7 +234,7 @@ def test_an_image_that_is_not_there_is_given_up(
     [handle] = submitted(fleet, unit())
     [state] = wait(fleet, [handle], lambda state: "ImagePullBackOff" in state.detail)
     assert state.phase is Phase.WAITING
-    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 1.0)
+    monkeypatch.setattr(kubernetes_objects, "START_LIMIT_S", 1.0)
     [state] = wait(fleet, [handle], ended)
     assert (state.phase, state.fault) == (Phase.LOST, Fault.PULL_FAILED)
     # It would hold the GPU until its deadline.
@@ -244,7 +245,7 @@ def test_an_image_that_is_not_there_is_given_up(
 def test_a_slow_pull_is_waited_for(
     cluster: Cluster, open_fleet: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 1.0)
+    monkeypatch.setattr(kubernetes_objects, "START_LIMIT_S", 1.0)
     cluster.behave(".", waiting="ContainerCreating", waiting_s=4)
     fleet = open_fleet()
     [handle] = submitted(fleet, unit())

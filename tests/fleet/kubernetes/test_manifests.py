@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from validator.cli.fleet import fleet_command
 from validator.engines.protocol import ProbeRequest, probe_request
 from validator.errors import InputError
-from validator.fleet import kubernetes
+from validator.fleet import kubernetes_objects as objects
 from validator.fleet.settings import KubernetesPlace, Toleration
 
 from ..making import unit
@@ -31,7 +31,7 @@ TERMS = [
 
 def job(place: KubernetesPlace = PLACE, **changes: Any) -> Json:
     options: Json = {"terms": TERMS, "namespace": "fleet"}
-    return kubernetes.job(unit(), REQUEST, place, **{**options, **changes})
+    return objects.job(unit(), REQUEST, place, **{**options, **changes})
 
 
 def pod(**changes: Any) -> Json:
@@ -51,9 +51,9 @@ def test_kubernetes_knows_each_field() -> None:
         job(place, pull_secret="registry"),
         job(),
         of_two(1, "uid-of-0"),
-        kubernetes.service(unit(tasks=2), namespace="fleet", owner="uid-of-0"),
-        *kubernetes.config_maps(REQUEST),
-        *kubernetes.rights("fleet", "ci"),
+        objects.service(unit(tasks=2), namespace="fleet", owner="uid-of-0"),
+        *objects.config_maps(REQUEST),
+        *objects.rights("fleet", "ci"),
     ]
     assert [(each["kind"], found) for each in made if (found := faults(each))] == []
 
@@ -122,7 +122,7 @@ def test_the_engine_does_not_retry() -> None:
 def test_the_limits_end_from_the_inside_out(depth: str, minutes: int) -> None:
     """The Job's deadline deletes the log, and the pod's deadline ends the probe without a report."""
     place = KubernetesPlace(time_limit=minutes, wait_limit=60)
-    made = kubernetes.job(unit(), probe_request(depth, b"lock"), place, namespace="fleet")["spec"]
+    made = objects.job(unit(), probe_request(depth, b"lock"), place, namespace="fleet")["spec"]
     spec = made["template"]["spec"]
     fleet_command = spec["containers"][0]["command"]
     inside = float(fleet_command[fleet_command.index("--limit") + 1])
@@ -164,7 +164,7 @@ def test_a_pod_asks_for_one_gpu_on_the_nodes_of_its_class() -> None:
 
 
 def test_a_unit_without_a_gpu_asks_for_none() -> None:
-    made = kubernetes.job(unit(host_class="no-gpu"), REQUEST, KubernetesPlace(), namespace="fleet")
+    made = objects.job(unit(host_class="no-gpu"), REQUEST, KubernetesPlace(), namespace="fleet")
     assert made["spec"]["template"]["spec"]["containers"][0]["resources"]["limits"] == {}
 
 
@@ -173,18 +173,18 @@ def test_the_job_has_the_name_of_its_unit_and_the_queue_of_its_place() -> None:
     assert made["metadata"]["name"] == unit().name
     assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
     assert "kueue.x-k8s.io/queue-name" not in job()["metadata"]["labels"]
-    assert made["spec"]["template"]["metadata"]["labels"][kubernetes.UNIT_LABEL] == unit().name
+    assert made["spec"]["template"]["metadata"]["labels"][objects.UNIT_LABEL] == unit().name
     assert made["spec"]["template"]["spec"]["containers"][0]["image"] == unit().reference
 
 
 def test_the_probe_and_the_lock_are_in_immutable_config_maps_named_after_them() -> None:
-    probe, lock = kubernetes.config_maps(REQUEST)
+    probe, lock = objects.config_maps(REQUEST)
     assert probe["immutable"] is lock["immutable"] is True
     assert base64.b64decode(probe["binaryData"]["probe.pyz"]) == b"archive"
     assert b"def frame(" in base64.b64decode(probe["binaryData"]["inside.py"])
     assert base64.b64decode(lock["binaryData"]["lock.txt"]) == b"numpy==2.0\n"
     other = ProbeRequest(b"archive", ("--depth", "full"), {"lock.txt": b"numpy==2.1\n"})
-    [same, different] = kubernetes.config_map_names(other)
+    [same, different] = objects.config_map_names(other)
     assert (same, different != lock["metadata"]["name"]) == (probe["metadata"]["name"], True)
     [volume, _] = pod()["volumes"]
     names = [source["configMap"]["name"] for source in volume["projected"]["sources"]]
@@ -192,25 +192,23 @@ def test_the_probe_and_the_lock_are_in_immutable_config_maps_named_after_them() 
 
 
 def test_the_real_probe_fits_into_a_config_map() -> None:
-    probe, _ = kubernetes.config_maps(probe_request("full", b"lock"))
+    probe, _ = objects.config_maps(probe_request("full", b"lock"))
     size = sum(len(base64.b64decode(text)) for text in probe["binaryData"].values())
-    assert 500_000 < size < kubernetes.LARGEST_CONFIG_MAP * 0.95
+    assert 500_000 < size < objects.LARGEST_CONFIG_MAP * 0.95
 
 
 def test_a_probe_that_is_too_large_is_an_error() -> None:
     with pytest.raises(InputError, match=r"probe\.pyz\. A Kubernetes config map holds at most 1048576"):
-        kubernetes.config_maps(ProbeRequest(b"x" * (1 << 20)))
+        objects.config_maps(ProbeRequest(b"x" * (1 << 20)))
 
 
 def of_two(task: int, owner: str = "") -> Json:
-    return kubernetes.job(
-        unit(tasks=2), REQUEST, PLACE, terms=TERMS, namespace="fleet", task=task, owner=owner
-    )
+    return objects.job(unit(tasks=2), REQUEST, PLACE, terms=TERMS, namespace="fleet", task=task, owner=owner)
 
 
 def test_the_tasks_of_a_unit_find_each_other_by_the_names_of_their_service() -> None:
     name = unit(tasks=2).name
-    service = kubernetes.service(unit(tasks=2), namespace="fleet", owner="uid-of-0")
+    service = objects.service(unit(tasks=2), namespace="fleet", owner="uid-of-0")
     assert service["metadata"]["name"] == name
     # Pods are never ready, and have to find each other all the same.
     assert service["spec"]["clusterIP"] == "None" and service["spec"]["publishNotReadyAddresses"]
@@ -231,12 +229,12 @@ def test_the_tasks_of_a_unit_have_a_node_each_and_end_together() -> None:
     owners = [made["metadata"].get("ownerReferences", []) for made in (first, second)]
     assert [[one["uid"] for one in each] for each in owners] == [[], ["uid-of-0"]]
     # Only the Job of task 0 is taken for the unit.
-    assert first["metadata"]["labels"][kubernetes.UNIT_LABEL] == unit(tasks=2).name
-    assert second["metadata"]["labels"][kubernetes.UNIT_LABEL] != unit(tasks=2).name
+    assert first["metadata"]["labels"][objects.UNIT_LABEL] == unit(tasks=2).name
+    assert second["metadata"]["labels"][objects.UNIT_LABEL] != unit(tasks=2).name
     for made in (first, second):
         affinity = made["spec"]["template"]["spec"]["affinity"]
         (apart,) = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-        assert apart["labelSelector"]["matchLabels"] == {kubernetes.WORKERS_LABEL: unit(tasks=2).name}
+        assert apart["labelSelector"]["matchLabels"] == {objects.WORKERS_LABEL: unit(tasks=2).name}
         assert apart["topologyKey"] == "kubernetes.io/hostname"
         assert "nodeAffinity" in affinity
 
@@ -245,13 +243,13 @@ def test_a_unit_of_one_task_has_no_workers() -> None:
     spec = pod()
     assert {"hostname", "subdomain"}.isdisjoint(spec)
     assert "--workers" not in spec["containers"][0]["command"]
-    assert kubernetes.WORKERS_LABEL not in job()["spec"]["template"]["metadata"]["labels"]
+    assert objects.WORKERS_LABEL not in job()["spec"]["template"]["metadata"]["labels"]
 
 
 def test_only_tasks_that_train_together_reach_each_other() -> None:
-    policies = [each for each in kubernetes.rights("fleet", "ci") if each["kind"] == "NetworkPolicy"]
+    policies = [each for each in objects.rights("fleet", "ci") if each["kind"] == "NetworkPolicy"]
     _, workers = (each["spec"] for each in policies)
-    several = {"matchExpressions": [{"key": kubernetes.WORKERS_LABEL, "operator": "Exists"}]}
+    several = {"matchExpressions": [{"key": objects.WORKERS_LABEL, "operator": "Exists"}]}
     assert workers["podSelector"] == several
     assert workers["ingress"] == [{"from": [{"podSelector": several}]}]
     assert workers["egress"][0] == {"to": [{"podSelector": several}]}
@@ -259,7 +257,7 @@ def test_only_tasks_that_train_together_reach_each_other() -> None:
 
 
 def test_the_submitter_may_do_only_what_it_does() -> None:
-    made = {each["kind"]: each for each in reversed(kubernetes.rights("fleet", "ci"))}
+    made = {each["kind"]: each for each in reversed(objects.rights("fleet", "ci"))}
     allowed = {
         (resource, verb)
         for rule in made["Role"]["rules"]
@@ -281,7 +279,7 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
         == "ci"
     )
     assert made["NetworkPolicy"]["spec"] == {
-        "podSelector": {"matchLabels": kubernetes.MANAGED_BY},
+        "podSelector": {"matchLabels": objects.MANAGED_BY},
         "policyTypes": ["Ingress", "Egress"],
     }
     assert made["Namespace"]["metadata"]["labels"] == {"pod-security.kubernetes.io/enforce": "restricted"}
@@ -290,7 +288,7 @@ def test_the_submitter_may_do_only_what_it_does() -> None:
 def test_a_second_namespace_takes_nothing_from_the_first() -> None:
     def names(namespace: str, user: str) -> set[tuple[str, str, str]]:
         """Return what identifies each object in the cluster."""
-        made = kubernetes.rights(namespace, user)
+        made = objects.rights(namespace, user)
         return {
             (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in made
         }
@@ -303,4 +301,4 @@ def test_the_command_prints_the_rights_for_kubectl() -> None:
     done = CliRunner().invoke(
         fleet_command, ["manifests", "--namespace", "gpu-matrix", "--user", "ci"], standalone_mode=False
     )
-    assert tuple(yaml.safe_load_all(done.stdout)) == kubernetes.rights("gpu-matrix", "ci")
+    assert tuple(yaml.safe_load_all(done.stdout)) == objects.rights("gpu-matrix", "ci")

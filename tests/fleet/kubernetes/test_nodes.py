@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from validator.fleet.kubernetes_nodes import Node, capacity, read_node, terms_of
+from validator.fleet.kubernetes_objects import Node, capacity, read_node, terms_of
 from validator.fleet.settings import KubernetesPlace, Toleration
 from validator.model.record import Unread, labelled
 

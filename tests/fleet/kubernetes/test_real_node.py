@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from validator.engines.protocol import ProbeRequest, probe_request
-from validator.fleet import kubernetes_nodes
-from validator.fleet.kubernetes import UNIT_LABEL, Kubernetes
-from validator.fleet.kubernetes_client import Api
+from validator.fleet import kubernetes_objects
+from validator.fleet.kubernetes import Api, Kubernetes
+from validator.fleet.kubernetes_objects import UNIT_LABEL
 from validator.fleet.protocol import Fault, Handle, Phase, State, Unit
 from validator.fleet.settings import KubernetesSection
 from validator.model.record import labelled
@@ -159,7 +159,7 @@ def test_the_deadline_of_a_pod_is_a_fault_and_keeps_the_log(
 def test_an_image_that_the_registry_does_not_have_is_named(
     fleet: Kubernetes, image: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kubernetes_nodes, "START_LIMIT_S", 3.0)
+    monkeypatch.setattr(kubernetes_objects, "START_LIMIT_S", 3.0)
     absent = f"{image.partition('@')[0]}@{digest('absent')}"
     handle = run(fleet, of(absent, 5), script(""))
     state = wait(fleet, handle, Phase.LOST)

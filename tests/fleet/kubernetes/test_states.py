@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from validator.fleet.kubernetes_nodes import START_LIMIT_S, state_of
+from validator.fleet.kubernetes_objects import START_LIMIT_S, state_of
 from validator.fleet.protocol import Fault, Phase, State
 
 Json = dict[str, Any]

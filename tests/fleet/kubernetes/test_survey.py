@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from validator.fleet.kubernetes import kinds_of, survey
-from validator.fleet.kubernetes_nodes import Node
+from validator.fleet.kubernetes import survey
+from validator.fleet.kubernetes_objects import Node, kinds_of
 from validator.fleet.settings import FleetSettings, Survey, Toleration, propose, settings_of
 from validator.matrix.document import parse_document
 
@@ -16,7 +16,7 @@ TEAM = {"key": "team", "value": "ml", "effect": "NoSchedule"}
 
 
 def proposed(*nodes: Node) -> str:
-    return propose(Survey("kubernetes", {}, kinds_of(nodes), lambda _: None))
+    return propose(Survey("kubernetes", {}, kinds_of(nodes)))
 
 
 def test_a_host_class_is_proposed_for_each_kind_of_node() -> None:
@@ -52,7 +52,7 @@ def test_nodes_with_old_and_new_labels_are_found_by_the_defaults() -> None:
 
 def test_a_node_whose_labels_say_nothing_is_a_comment() -> None:
     text = proposed(node({}, name="bare"), node(name="a"))
-    assert "# CHECK: bare: a job on bare could not find out its driver" in text
+    assert "# CHECK: bare: its driver or its model is not known. Add it as:" in text
 
 
 def test_a_proposal_for_a_real_cluster_can_be_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

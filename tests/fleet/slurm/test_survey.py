@@ -8,8 +8,8 @@ import pytest
 
 from validator.cli.fleet import write_proposal
 from validator.errors import InputError
-from validator.fleet.settings import NodeKind, Seen, Survey, propose, read_settings
-from validator.fleet.slurm import ask
+from validator.fleet.settings import NodeKind, Survey, propose, read_settings
+from validator.fleet.slurm import completed
 
 from .cluster import Cluster
 
@@ -32,7 +32,7 @@ def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: P
 
 def test_a_node_is_asked_where_features_do_not_say_the_driver(cluster: Cluster) -> None:
     kind = NodeKind(1, "node1", "", "", True, {"constraint": "t4", "gres": "gpu:t4:1"})
-    assert ask(kind, ("sh", "-c", ANSWER)) == Seen("570.26", "NVIDIA A10")
+    assert completed(kind, ("sh", "-c", ANSWER)).host_class == "r570-a10"
 
 
 @pytest.mark.parametrize("command", ["exit 3", "echo no driver"])
@@ -41,10 +41,10 @@ def test_a_node_that_does_not_say_its_driver_is_a_comment(
 ) -> None:
     kind = NodeKind(1, "node1", "", "t4", True, {"constraint": "t4", "gres": "gpu:t4:1"})
     keys = {"directory": (str(tmp_path), "CHECK")}
-    text = propose(Survey("slurm", keys, [kind], lambda one: ask(one, ("sh", "-c", command))))
+    text = propose(Survey("slurm", keys, [completed(kind, ("sh", "-c", command))]))
     assert "a job on node1 could not find out its driver" in text
 
 
 def test_a_kind_that_no_node_can_run_is_not_waited_for(cluster: Cluster) -> None:
     kind = NodeKind(1, "node1", "", "", True, {"constraint": "r999"})
-    assert ask(kind, ("true",)) is None
+    assert completed(kind, ("true",)).host_class is None

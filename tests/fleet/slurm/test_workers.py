@@ -64,7 +64,7 @@ def test_the_fleet_file_says_where_a_cell_is_measured_on_two_nodes(tmp_path: Pat
     places = {"r580-h100": SlurmPlace(gres="gpu:h100:1", workers=2), "r580-l4": SlurmPlace(gres="gpu:l4:1")}
     fleet = SlurmFleet(SlurmSection(directory=str(tmp_path), host_classes=places))
     found = {
-        (host, depth): fleet.tasks(host, depth)
+        (host, depth): fleet.limits(host).tasks(depth)
         for host in ("r580-h100", "r580-l4", "r535-t4")
         for depth in ("quick", "full")
     }

@@ -1,3 +1,0 @@
-#!/bin/bash
-export SLURM_EXPORT_ENV=ALL
-${setup}exec ${step}${job}
