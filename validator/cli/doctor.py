@@ -58,29 +58,22 @@ _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_t
 
 @click.command("doctor", cls=Command)
 @click.argument("log_path", metavar="[LOG]", type=_FILE_OR_STDIN, required=False)
-@option(
-    "--report",
-    "report_path",
-    type=_FILE_OR_STDIN,
-    help="Read a report of the probe from this file, or - for stdin.",
-)
-@option("--image NAME", help="Run the probe in this Docker image.")
-@option(
-    "--python",
-    type=options.FILE,
-    help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
-)
-@options.depth
-@option("--save-report", type=options.ANY_FILE, help="Save the probe's report in this file.")
-@options.formats("text", "json", "markdown", short=("json", "markdown"))
 def doctor_command(
     log_path: Path | None,
-    report_path: Path | None,
-    image: str | None,
-    python: Path | None,
-    depth: str,
-    save_report: Path | None,
-    format_: str,
+    report_path: Path | None = option(
+        "--report  Read a report of the probe from this file, or - for stdin.", type=_FILE_OR_STDIN
+    ),
+    image: str | None = option("--image NAME  Run the probe in this Docker image."),
+    python: Path | None = option(
+        "--python  Run the probe with this Python, the one you train with.  [default: that of the active"
+        " environment]",
+        type=options.FILE,
+    ),
+    depth: str = options.depth,
+    save_report: Path | None = option(
+        "--save-report  Save the probe's report in this file.", type=options.ANY_FILE
+    ),
+    format_: str = options.formats("text", "json", "markdown", short=("json", "markdown")),
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
@@ -210,43 +203,28 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 
 
 @click.command("check", cls=Command)
-@option("--image NAME", help="Run in this Docker image, which needs Python and should have TensorFlow.")
-@option("--python", type=options.FILE, help="Run with this Python, in its environment.")
-@option(
-    "--lock",
-    "lock_path",
-    type=options.FILE,
-    help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
-)
-@options.depth
-@option("--only CHECK...", help="Only run this check, whatever its depth; repeatable.")
-@option("--skip CHECK...", help="Do not run this check; repeatable.")
-@option(
-    "--own-check FILE...",
-    "own_checks",
-    type=options.FILE,
-    help="Also run a check of your own, from this file; repeatable.",
-)
-@options.challenge
-@flag("--list", "list_", help="List the checks without running any.")
-@option(
-    "--save-probe",
-    type=options.ANY_FILE,
-    help="Only write the probe to this file, so that you can run it on any machine.",
-)
-@options.formats("text", "json", "junit")
 def check_command(
-    image: str | None,
-    python: Path | None,
-    lock_path: Path | None,
-    depth: str,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    own_checks: tuple[Path, ...],
-    challenge: str | None,
-    list_: bool,
-    save_probe: Path | None,
-    format_: str,
+    image: str | None = option(
+        "--image NAME  Run in this Docker image, which needs Python and should have TensorFlow."
+    ),
+    python: Path | None = option("--python  Run with this Python, in its environment.", type=options.FILE),
+    lock_path: Path | None = option(
+        "--lock  Compare the installed packages with this lock.  [default: that of the image, if it is here]",
+        type=options.FILE,
+    ),
+    depth: str = options.depth,
+    only: tuple[str, ...] = option("--only CHECK...  Only run this check, whatever its depth; repeatable."),
+    skip: tuple[str, ...] = option("--skip CHECK...  Do not run this check; repeatable."),
+    own_checks: tuple[Path, ...] = option(
+        "--own-check FILE...  Also run a check of your own, from this file; repeatable.", type=options.FILE
+    ),
+    challenge: str | None = options.challenge,
+    list_: bool = flag("--list  List the checks without running any."),
+    save_probe: Path | None = option(
+        "--save-probe  Only write the probe to this file, so that you can run it on any machine.",
+        type=options.ANY_FILE,
+    ),
+    format_: str = options.formats("text", "json", "junit"),
 ) -> int:
     """Run the probe once: in this environment, in an image, or with another Python.
 
