@@ -354,7 +354,7 @@ def sbom_command(
             " Use --base unlisted to leave out its packages."
         )
     from ..pipeline.makers import list_published
-    from .signing import builder_of
+    from .building import builder_of
 
     registry = options.open_registry(place[0], plain_http)
     digest = registry.named(place[1])

@@ -270,7 +270,7 @@ def resume_command(
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..pipeline.fleet import results_of
     from ..records.store import Store
-    from .signing import fleet_runner_of
+    from .building import fleet_runner_of
 
     with Runs() as runs:
         found = runs.run(run)
