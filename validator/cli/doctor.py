@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 #: Seconds for reading every file of an image's packages, which is needed only if all of them have new times.
 _LIMIT_S = 600.0
-#: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
-#: takes a second or two.
-_NAMES_LIMIT = 1 << 20
 _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
@@ -92,15 +89,15 @@ def doctor_command(
     if log_path and _is_report(log_path):
         log_path, report_path = None, log_path
     if log_path:
-        from ..diagnosis import diagnose_file
+        from ..diagnosis import diagnose_ends
+        from ..diagnosis.text import ends_of
 
         try:
             with open_file(log_path, sys.maxsize) as stream:
-                remembering = _RememberingStream(cast("BinaryIO", stream))
-                diagnosis = diagnose_file(cast("BinaryIO", remembering), _name(log_path))
+                ends = ends_of(cast("BinaryIO", stream), _name(log_path))
         except OSError as error:
             raise InputError(f"{_name(log_path)} can't be read: {error.strerror}") from error
-        read = remembering.text()
+        diagnosis, read = diagnose_ends(ends, _name(log_path)), ends.named
     else:
         if report_path:
             report = _read_report(report_path)
@@ -112,7 +109,8 @@ def doctor_command(
                 write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
         from ..diagnosis import diagnose_report
 
-        diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
+        diagnosis = diagnose_report(report, image or "")
+        read = functools.partial(json.dumps, report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
     elif format_ == "json":
@@ -122,32 +120,9 @@ def doctor_command(
         from ..reports.diagnosis import markdown
 
         # What the diagnosis was made from reveals names that the lines that are shown do not.
-        click.echo(markdown(diagnosis, names_in(read)), nl=False)
+        click.echo(markdown(diagnosis, names_in(read())), nl=False)
     options.say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
-
-
-class _RememberingStream:
-    """A stream that remembers the first and the last part of what was read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._first = self._last = b""
-
-    def read(self, size: int = -1) -> bytes:
-        # Some files of the kernel have nothing to read yet, and answer None.
-        piece = self._stream.read(size) or b""
-        room = _NAMES_LIMIT - len(self._first)
-        self._first += piece[:room]
-        self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
-        return piece
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def text(self) -> str:
-        # Without its zeros, Latin text in UTF-16 is plain text.
-        return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
 def _is_report(path: Path) -> bool:
