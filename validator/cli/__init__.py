@@ -250,16 +250,16 @@ verbose = click.Option(
 class Given:
     """The default of a function's argument that the command line gives.
 
-    options: makes its options. They are named after the argument, unless they have a name of their own.
+    parameters: makes what the command line has for it, named after it unless it has a name of its own.
     value: makes the value of what the command line has for all names; None to take it as it is.
     """
 
-    options: Callable[[str], Sequence[click.Option]]
+    parameters: Callable[[str], Sequence[click.Parameter]]
     value: Callable[[dict[str, Any]], Any] | None = None
 
 
-def declared(function: Callable[..., Any]) -> tuple[list[click.Option], Callable[[dict[str, Any]], Any]]:
-    """Return the options that a function or a dataclass declares as defaults, and how to call it.
+def declared(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[dict[str, Any]], Any]]:
+    """Return the parameters that a function or a dataclass declares as defaults, and how to call it.
 
     The latter takes what the command line says, by name, which may include more.
     """
@@ -270,13 +270,13 @@ def declared(function: Callable[..., Any]) -> tuple[list[click.Option], Callable
         values = {name: one.value(said) for name, one in given.items() if one.value}
         return function(**{name: value for name, value in {**said, **values}.items() if name in names})
 
-    return [option for name, one in given.items() for option in one.options(name)], call
+    return [each for name, one in given.items() for each in one.parameters(name)], call
 
 
 class Command(click.Command):
     """A command with an example, with `--verbose`, and with its options in named groups.
 
-    Its function declares each option as the default of an argument: see `Given`.
+    Its function declares each parameter as the default of an argument: see `Given`.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -21,7 +21,7 @@ from ..system.files import cache_directory, read_text
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from . import Command, options
-from .options import Builder, Project, flag, option, print_status
+from .options import Builder, Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec, Lock
@@ -40,9 +40,8 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 @click.command("bundle", cls=Command)
-@click.argument("words", nargs=-1, required=True, metavar="IMAGE... DIRECTORY | receive DIRECTORY")
 def bundle_command(
-    words: Sequence[str],
+    words: Sequence[str] = argument("IMAGE... DIRECTORY | receive DIRECTORY", nargs=-1, required=True),
     volume_size: int = option(
         "--volume-size SIZE  The most bytes of a volume, such as 60M or 4G.", default="1G", callback=_size
     ),
@@ -289,9 +288,8 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 
 
 @click.command("sbom", cls=Command)
-@click.argument("name", metavar="IMAGE_OR_LOCK")
 def sbom_command(
-    name: str,
+    name: str = argument("IMAGE_OR_LOCK"),
     base: str = option(
         "--base auto|registry|bootstrap|unlisted  For a lock: where its base comes from, as with"
         " `build-matrix`. unlisted: name the base without its packages, which needs no network.",

@@ -24,7 +24,7 @@ from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..certify.trust import IssuedChallenges
@@ -156,9 +156,8 @@ def challenges_command(project: Project = options.project("cells")) -> None:
 
 
 @certify_command.command("revoke")
-@click.argument("name", metavar="RUNNER")
 def revoke_command(
-    name: str,
+    name: str = argument("RUNNER"),
     at: datetime | None = option(
         "--at TIME  From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
         callback=options.parse_moment,

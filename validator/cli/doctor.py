@@ -41,7 +41,7 @@ from ..reports.overview import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..engines.images import Derivation
@@ -54,9 +54,8 @@ _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_t
 
 
 @click.command("doctor", cls=Command)
-@click.argument("log_path", metavar="[LOG]", type=_FILE_OR_STDIN, required=False)
 def doctor_command(
-    log_path: Path | None,
+    log_path: Path | None = argument("[LOG]", type=_FILE_OR_STDIN, required=False),
     report_path: Path | None = option(
         "--report  Read a report of the probe from this file, or - for stdin.", type=_FILE_OR_STDIN
     ),

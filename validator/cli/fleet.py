@@ -19,7 +19,7 @@ from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -151,8 +151,9 @@ class UnitDocument(TypedDict):
 
 
 @fleet_command.command("status")
-@click.argument("run", required=False)
-def status_command(run: str | None, format_: str = options.formats("table", "json")) -> None:
+def status_command(
+    run: str | None = argument(required=False), format_: str = options.formats("table", "json")
+) -> None:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
     with Runs() as runs:
         if run is None:
@@ -206,8 +207,7 @@ def _show_runs(runs: Runs, format_: str) -> None:
 
 
 @fleet_command.command("cancel")
-@click.argument("run")
-def cancel_command(run: str, project: Project = options.project("store fleet")) -> None:
+def cancel_command(run: str = argument(), project: Project = options.project("store fleet")) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
     from ..fleet.submitter import tally
     from ..records.store import Store
@@ -229,9 +229,8 @@ def cancel_command(run: str, project: Project = options.project("store fleet")) 
 
 
 @fleet_command.command("logs")
-@click.argument("cell")
 def logs_command(
-    cell: str,
+    cell: str = argument(),
     run_name: str | None = option("--run RUN  Look in this run.  [default: the newest with the cell]"),
     project: Project = options.project("fleet"),
 ) -> int:
@@ -261,9 +260,8 @@ def logs_command(
 
 
 @fleet_command.command("resume")
-@click.argument("run")
 def resume_command(
-    run: str,
+    run: str = argument(),
     project: Project = options.project("store trust fleet"),
     format_: str = options.formats("text", "json"),
 ) -> int:

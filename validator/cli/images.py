@@ -21,7 +21,7 @@ from ..registry.client import Registry
 from ..registry.names import Repository, Wanted, identifier_of
 from ..reports.printable import json_text
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..certify.trust import Terms
@@ -275,12 +275,11 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
-@click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
 def run_command(
-    words: Sequence[str],
     registry: Registry | None,
     plain_http: bool,
     bundle: Path | None,
+    words: Sequence[str] = argument("[-- COMMAND [ARGUMENT]...]", nargs=-1),
     format_: str | None = option(
         "--format  The format to write: a docker or podman command line, or a file for one of the other"
         " tools.  [default: docker, or podman where only Podman answers]",

@@ -11,13 +11,12 @@ from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..resources import manual
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 
 @click.command("lint", cls=Command)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.PATH)
 def lint_command(
-    files: tuple[Path, ...],
+    files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True, type=options.PATH),
     for_gpu: bool = flag(
         "--gpu  Also report what runs only on the CPU where no file says that the project uses a GPU."
     ),
@@ -53,8 +52,10 @@ def lint_command(
 
 
 @click.command("inspect", cls=Command)
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-def inspect_command(file: Path, format_: str = options.formats("text", "json", short=("json",))) -> int:
+def inspect_command(
+    file: Path = argument("FILE", type=click.Path(path_type=Path)),
+    format_: str = options.formats("text", "json", short=("json",)),
+) -> int:
     """Show what is in a wheel of TensorFlow, and on which GPUs and drivers it should work.
 
     The wheel may be a build of your own, a nightly, or a community's build. It is neither installed nor run.

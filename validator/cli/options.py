@@ -58,6 +58,11 @@ def option(text: str, *into: str, env: str | None = None, **settings: Any) -> An
     return Given(lambda argument: [click.Option([name, *(into or argument.split())], **settings)])
 
 
+def argument(metavar: str | None = None, **settings: Any) -> Any:
+    """Return an argument of the command line. metavar: how `--help` shows it, if not by its name."""
+    return Given(lambda name: [click.Argument([name], metavar=metavar, **settings)])
+
+
 def flag(text: str, *into: str) -> Any:
     """Return an option without a value."""
     return option(text, *into, is_flag=True)
@@ -206,7 +211,7 @@ def gathered(value: type, *added: Given) -> Any:
     added: those options that the dataclass does not declare as the defaults of its fields.
     """
     own, made = declared(value)
-    return Given(lambda _: [*own, *(option for one in added for option in one.options(""))], made)
+    return Given(lambda _: [*own, *(each for one in added for each in one.parameters(""))], made)
 
 
 _PROJECT = {"cells": (profile, select), "store": (store,), "trust": (trust_file,), "fleet": (fleet_file,)}
@@ -235,7 +240,7 @@ def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Any:
             raise click.UsageError(f"{' and '.join(named)} can't be combined")
         return next(iter(named.values()), formats[0])
 
-    return Given(lambda _: [option for one in asked for option in one.options("")], chosen)
+    return Given(lambda _: [each for one in asked for each in one.parameters("")], chosen)
 
 
 def reject(names: Iterable[str], reason: str) -> None:
@@ -434,7 +439,7 @@ def certificates(*, need_registry: bool = True, bundles: bool = True) -> Any:
             said["registry"] = open_registry(repository, said["plain_http"])
         return terms
 
-    return Given(lambda _: [option for one in asked for option in one.options("")], terms_of)
+    return Given(lambda _: [each for one in asked for each in one.parameters("")], terms_of)
 
 
 def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> None:

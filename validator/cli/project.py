@@ -25,7 +25,7 @@ from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
 from . import Command, options, program
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
@@ -329,9 +329,8 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
 @click.command("refresh", cls=Command)
-@click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
 def refresh_command(
-    parts: tuple[str, ...],
+    parts: tuple[str, ...] = argument("[PART]...", nargs=-1, type=click.Choice((*PARTS, ALL))),
     check: bool = flag("--check  Only say what is new; the exit code is 1 if something is."),
     dry_run: bool = flag("--dry-run  Do everything except writing the files."),
     candidates: bool = flag("--pre  facts: also ask for release candidates."),

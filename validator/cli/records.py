@@ -40,7 +40,7 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..records.record_files import RefusedArtifact
@@ -52,11 +52,9 @@ def records_command() -> None:
 
 
 @records_command.command("compare")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
 def compare_command(
-    before: str,
-    after: str,
+    before: str = argument("A"),
+    after: str = argument("B"),
     project: Project = options.project("store"),
     format_: str = options.formats("table", "json"),
 ) -> None:
@@ -140,9 +138,10 @@ def regressions_command(
 
 
 @records_command.command("bisect")
-@click.argument("cell")
 def bisect_command(
-    cell: str, project: Project = options.project("store"), format_: str = options.formats("text", "json")
+    cell: str = argument(),
+    project: Project = options.project("store"),
+    format_: str = options.formats("text", "json"),
 ) -> None:
     """Show the last good and the first bad record of CELL, and what changed between them.
 
@@ -207,9 +206,8 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 
 
 @records_command.command("merge")
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def merge_command(
-    directory: Path,
+    directory: Path = argument(type=click.Path(exists=True, file_okay=False, path_type=Path)),
     cells_path: Path | None = option(
         "--cells  The cells that should have been measured, as `plan --format github` prints them.",
         type=options.FILE,
@@ -350,9 +348,8 @@ def list_command(
 
 
 @records_command.command("show")
-@click.argument("identifier")
 def show_command(
-    identifier: str,
+    identifier: str = argument(),
     project: Project = options.project("store"),
     format_: str = options.formats("text", "json"),
 ) -> None:
@@ -389,9 +386,8 @@ def export_command(
 
 
 @records_command.command("import")
-@click.argument("files", nargs=-1, type=options.PATH)
 def import_command(
-    files: tuple[Path, ...],
+    files: tuple[Path, ...] = argument(nargs=-1, type=options.PATH),
     any_time: bool = flag(
         "--any-time  Also import records whose finish time can't be right. They never count as the newest."
     ),
@@ -454,9 +450,8 @@ def _believer(project: Project) -> Callable[[Record], Record]:
 
 
 @records_command.command("publish")
-@click.argument("report", type=options.PATH)
 def publish_command(
-    report: Path,
+    report: Path = argument(type=options.PATH),
     how: str = option("--how TEXT  How the report was made: 'in a container'.", required=True),
     imported: bool = flag("--imported  Say that a person sent the report."),
     programs: tuple[tuple[str, str, str], ...] = option(

@@ -27,7 +27,7 @@ from ..resources import install_hint
 from ..serve import Events
 from ..system.output_directory import update_directory
 from . import Command, SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -416,9 +416,8 @@ def data_command() -> None:
 
 
 @data_command.command("export")
-@click.argument("directory", type=options.PATH)
 def export_command(
-    directory: Path,
+    directory: Path = argument(type=options.PATH),
     project: Project = options.project("cells store"),
     formats: tuple[str, ...] = option(
         "--format LIST  The formats to write, separated by commas.  [default: json,csv,parquet; Parquet"

@@ -18,7 +18,7 @@ from ..reports.printable import json_text, one_line
 from ..system.package_sources import host_sources
 from . import Command, SuggestingGroup, options
 from .images import name_option
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 
 
 @click.command("verify", cls=Command)
-@click.argument("images", nargs=-1, metavar="[IMAGE]...")
 def verify_command(
-    images: Sequence[str],
     registry: Registry,
+    images: Sequence[str] = argument("[IMAGE]...", nargs=-1),
     rebuild: bool = flag(
         "--rebuild  Instead, make every layer of these images again from the wheels of their locks, and say"
         " if they are exactly that. Needs no key."
