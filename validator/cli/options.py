@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -268,6 +269,11 @@ def default_matrix() -> Path:
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(as_started(printable(text)), err=True)
+
+
+def text_width() -> int:
+    """Return the columns at which lines are wrapped: 80, or fewer on a terminal that is narrower."""
+    return min(shutil.get_terminal_size().columns if sys.stdout.isatty() else 80, 80)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False) -> None:

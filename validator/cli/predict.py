@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -338,8 +336,6 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
 # project pins work on its machines?
 
 
-#: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
-_WIDTH = 80
 _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 
@@ -366,8 +362,7 @@ def predict_newest(asked: Question, format_: str) -> int:
     if format_ == "json":
         click.echo(json_text(answer))
     else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-        click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
+        click.echo(as_started(what_works_text(answer, options.text_width())), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 

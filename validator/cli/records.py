@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -65,7 +64,7 @@ def compare_command(
     """
     from ..records.record_files import open_snapshot
 
-    now = datetime.now(timezone.utc)
+    now = now_utc()
     store = project.store
     with contextlib.ExitStack() as stack:
         believe = _believer(project)
@@ -103,7 +102,7 @@ def regressions_command(
     according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
-    now = datetime.now(timezone.utc)
+    now = now_utc()
     at = parse_time(since, now)
     if at > now:
         raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
@@ -149,7 +148,7 @@ def bisect_command(
     """
     with project.open_store() as store:
         entries = store.judged(store.entries(cell))
-        history = histories(entries, datetime.now(timezone.utc)).get(cell)
+        history = histories(entries, now_utc()).get(cell)
         if history is None:
             reason = (
                 "all of its records have a finish time that can't be right"
