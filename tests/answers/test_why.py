@@ -10,10 +10,11 @@ from typing import Any
 import click
 import pytest
 
-from validator.answers import ask, cleaned, limits
+from validator.answers import ask, limits
 from validator.diagnosis import diagnose_file
 from validator.diagnosis import text as text_module
 from validator.reports import diagnosis as rendered
+from validator.reports.printable import clean
 
 from ..corpus import reader
 
@@ -34,7 +35,7 @@ def test_the_answer_is_that_of_doctor(kind: str) -> None:
     for entry in list(reader.entries(kind))[::60]:
         native = diagnose_file(io.BytesIO(entry.content()), entry.name)
         answer = why(entry.content(), entry.name)
-        assert answer["diagnosis"] == cleaned(dataclasses.asdict(native))
+        assert answer["diagnosis"] == clean(dataclasses.asdict(native))
         shown = " ".join(click.unstyle(rendered.text(native)).split())
         words = answer["words"]
         for line in (

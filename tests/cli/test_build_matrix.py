@@ -194,7 +194,7 @@ def on_machine(
     engine = SimpleNamespace(provides=lambda python: True, existing=lambda spec, lock: None, name="test")
     place = SimpleNamespace(description="a test", maker=None, engine=engine)
     monkeypatch.setattr(building, "open_engine", lambda *_, **__: place)
-    monkeypatch.setattr(building, "_runner", lambda *_, **__: None)
+    monkeypatch.setattr(building, "runner_of", lambda *_, **__: None)
     monkeypatch.setattr(building, "build", stop)
     monkeypatch.chdir(tmp_path)
 

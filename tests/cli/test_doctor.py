@@ -236,7 +236,7 @@ def test_names_in_lines_that_are_not_shown_are_used_too(
 def test_the_end_of_a_long_text_gives_names_away_too(
     log: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "_NAMES_LIMIT", 1 << 14)
+    monkeypatch.setattr("validator.diagnosis.text.NAMED", 1 << 14)
     training = "".join(f"{step}/40000 - loss: 0.{step}\n" for step in range(2000))
     log.write_text(
         f"{training}annabel@atlas:~/x$ python train.py\n{MISMATCH.strip()} seen on atlas by annabel\n"
@@ -353,7 +353,7 @@ def test_a_file_that_can_not_be_read_is_reported(log: Path, monkeypatch: pytest.
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     log.write_text(MISMATCH)
-    monkeypatch.setattr("validator.diagnosis.text.read", broken)
+    monkeypatch.setattr("validator.diagnosis.text.ends_of", broken)
     with pytest.raises(InputError, match=r"train\.log can't be read: Input/output error"):
         cli.run(["doctor", str(log)])
 

@@ -16,8 +16,8 @@ from validator import cli
 from validator.certify.signatures import NotVerified, parse_bundle, verify
 from validator.certify.trust import Ledger
 from validator.certify.trust_file import RUNNERS, make_own_key, read_trust_file
-from validator.cli import signing
-from validator.cli.signing import fleet_runner_of, runner_of
+from validator.cli import building
+from validator.cli.building import fleet_runner_of, runner_of
 from validator.errors import MissingError
 from validator.model.record import (
     PREDICATE,
@@ -79,15 +79,16 @@ def test_an_error_with_one_gpu_model_keeps_the_records_of_those_before(
         client=SimpleNamespace(images=SimpleNamespace(get=lambda _: SimpleNamespace(id="x")))
     )
     for name, value in {
-        "read_bundle": lambda _: Bundle((image,), {}, ()), "connect": lambda: fake, "measure": measured,
+        "read_bundle": lambda _: Bundle((image,), {}, ()), "connect": lambda: fake,
+        "measure_bundled": measured,
         "DockerEngine": lambda _: FakeEngine(seen=Unread.NO_GPU_OFFERED),
         "load_from_layout": lambda _, reference, *__: seen.append(reference),
     }.items():  # fmt: skip
-        monkeypatch.setattr(signing, name, value)
+        monkeypatch.setattr(building, name, value)
     words = ["", str(machine), "a", "docker", "tensorflow-gpu-matrix:measuring-x", str(output)]
     monkeypatch.setattr(sys, "argv", words)
     with pytest.raises(MissingError, match="the engine has stopped"):
-        signing.measure_received()
+        building.measure_received()
     before, line = output.read_bytes().splitlines()
     assert (before, read_record(line)) == (b"before", record())
     assert seen == ["tensorflow-gpu-matrix:measuring-x"]

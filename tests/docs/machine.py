@@ -265,8 +265,7 @@ def emulated(
             "validator.fleet.submitter.Submitter", functools.partial(Submitter, sleep=lambda _: None)
         )
         patch.setattr("validator.certify.trust_file.make_own_key", make_own_key)
-        for name in ("validator.certify.trust_file", "validator.cli.signing"):
-            patch.setattr(f"{name}.own_signer", own_signer)
+        patch.setattr("validator.certify.trust_file.own_signer", own_signer)
         patch.setattr("validator.engines.this_machine.read_host", lambda *_: outside_of(report()["host"]))
         # Nobody else attaches anything at the same time.
         patch.setattr(registry_module, "_SETTLE_S", 0.0)

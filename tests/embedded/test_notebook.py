@@ -241,7 +241,7 @@ def test_names_in_lines_of_a_file_that_are_not_shown_are_taken_out(
     training = "1/40000 - loss: 0.1\n" * (padding // 20)
     fault = MISMATCH.strip() + " seen on atlas by annabel\n"
     (tmp_path / "train.log").write_text(f"{fault}{training}annabel@atlas:~/x$ python train.py\n")
-    limit = "from validator.embedded import notebook; notebook._NAMES = 1 << 14"
+    limit = "from validator.diagnosis import text; text.NAMED = 1 << 14"
     shown = run(LOAD, limit, "%gpu_doctor --log train.log").cells[2]["text/plain"]
     assert "seen on" in shown
     assert not re.search("annabel|atlas", shown)

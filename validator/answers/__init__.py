@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..compat.facts import UnknownNameError
 from ..errors import InputError, ValidatorError
-from ..reports.printable import printable
+from ..reports.printable import clean
 
 if TYPE_CHECKING:
     from ..diagnosis.text import Ends
@@ -72,18 +72,7 @@ def ask(
                 "nearest": list(rejected.nearest) if rejected else [],
             }
         }
-    return json.dumps(cleaned(answer))
-
-
-def cleaned(value: Any) -> Any:
-    """Return a value in whose texts controls, and characters that change the text direction, are codes."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, Mapping):
-        return {cleaned(key): cleaned(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [cleaned(each) for each in value]
-    return value
+    return json.dumps(clean(answer))
 
 
 def limits() -> str:

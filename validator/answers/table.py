@@ -25,9 +25,8 @@ from ..compat import evidence, facts, hardware, known_issues
 from ..compat.hardware import Branch, branch_of, branches
 from ..compat.releases import driver_with, releases
 from ..reports.page.answers import TABLE, digest, read_table
-from ..reports.printable import printable
+from ..reports.printable import clean, printable
 from ..versions import DriverRelease, Version, leading_numbers
-from . import cleaned
 from .what_works import what_works
 
 #: The systems that the page's form offers.
@@ -292,7 +291,7 @@ def since(drivers: Sequence[str], *systems: str) -> dict[int, str]:
 
 def _differs(system: str, gpu: str, branch: Branch, release: DriverRelease) -> bool:
     """Return whether a release has another answer than the newest one of its branch."""
-    wanted = cleaned(what_works(question(gpu, str(release), system, "")))
+    wanted = clean(what_works(question(gpu, str(release), system, "")))
     filled = _answer_of_newest(system, gpu, branch)
     for mark, text in (
         (GPU, ""),
@@ -311,7 +310,7 @@ def _answer_of_newest(system: str, gpu: str, branch: Branch) -> str:
     """Return the answer for the newest release of a branch as JSON with marks."""
     driver = f"{branch.number}.{_NEWEST}"
     texts = Texts(Machine(gpu, f"sm{gpu.replace('.', '')}"), driver)
-    answer = cleaned(what_works(question(gpu, driver, system, "")))
+    answer = clean(what_works(question(gpu, driver, system, "")))
 
     def marked(value: Any) -> Any:
         if isinstance(value, str):

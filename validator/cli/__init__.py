@@ -12,7 +12,9 @@ printed for a person, because it may be missing in that person's shell: a checko
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib
+import inspect
 import itertools
 import logging
 import os
@@ -20,6 +22,8 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -242,10 +246,44 @@ verbose = click.Option(
 )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Given:
+    """The default of a function's argument that the command line gives.
+
+    parameters: makes what the command line has for it, named after it unless it has a name of its own.
+    value: makes the value of what the command line has for all names; None to take it as it is.
+    """
+
+    parameters: Callable[[str], Sequence[click.Parameter]]
+    value: Callable[[dict[str, Any]], Any] | None = None
+
+
+def declared(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[dict[str, Any]], Any]]:
+    """Return the parameters that a function or a dataclass declares as defaults, and how to call it.
+
+    The latter takes what the command line says, by name, which may include more.
+    """
+    names = inspect.signature(function).parameters
+    given = {name: one.default for name, one in names.items() if isinstance(one.default, Given)}
+
+    def call(said: dict[str, Any]) -> Any:
+        values = {name: one.value(said) for name, one in given.items() if one.value}
+        return function(**{name: value for name, value in {**said, **values}.items() if name in names})
+
+    return [each for name, one in given.items() for each in one.parameters(name)], call
+
+
 class Command(click.Command):
-    """A command with an example, with `--verbose`, and with its options in named groups."""
+    """A command with an example, with `--verbose`, and with its options in named groups.
+
+    Its function declares each parameter as the default of an argument: see `Given`.
+    """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
+        function = settings["callback"]
+        more, call = declared(function)
+        settings["params"] = [*settings.get("params", ()), *more]
+        settings["callback"] = functools.update_wrapper(lambda **said: call(said), function)
         super().__init__(*arguments, **settings)
         if not isinstance(self, click.Group) or self.invoke_without_command:
             self.params.append(verbose)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -14,100 +13,6 @@ from .options import Builder, Project, flag, option
 
 #: The default of `--on`: this machine, which is not a fleet.
 LOCAL = "local"
-
-
-@click.command("build-matrix", cls=Command)
-@options.project("cells store trust fleet")
-@option(
-    "--engine auto|docker|podman|venv",
-    "engine_name",
-    default="auto",
-    help="The engine for the environments. auto uses docker if it answers, else podman, else venv.",
-)
-@option(
-    "--base auto|registry|bootstrap",
-    default="auto",
-    help="Where the default base image comes from. auto makes one of Debian packages without a registry.",
-)
-@option(
-    "--oci DIRECTORY",
-    "layout",
-    help="Write the images to this directory, as an OCI image layout, without measuring them.",
-)
-@option(
-    "--jobs N", type=click.IntRange(1, 64), help="How many images to build at once.  [default: 1 per 4 cores]"
-)
-@option("--keep-going/--fail-fast", default=True, help="Continue with the other images after one has failed.")
-@flag("--no-validate", help="Only build the images, without probing them.")
-@option(
-    "--push REGISTRY/NAME",
-    help="Push every image to this repository before it is probed, with a tag such as"
-    " 2.21.0-cuda12.9-cudnn9.28-py3.12.",
-)
-@flag("--retag", help="With --push: move tags that already name another image.")
-@option(
-    "--mount-from REGISTRY/NAME...",
-    help="With --push: reuse layers from this other repository instead of building them. They are mounted if"
-    " it is in the same registry, and copied otherwise. May be repeated. The repository of the base is always"
-    " looked at.",
-)
-@options.builder("--push", "what the images were made from")
-@option(
-    "--pull-from REGISTRY/NAME",
-    help="Probe the images that another run pushed to this repository, instead of building them.",
-)
-@option(
-    "--on NAME",
-    default=LOCAL,
-    help="Where the images are measured: local, slurm or kubernetes. They are built here and pushed; nodes"
-    " pull them by digest.",
-)
-@flag(
-    "--dry-run",
-    help="With --on: print what would be submitted for the images in the registry, and submit nothing.",
-)
-@options.depth
-@options.challenge
-@option(
-    "--challenges FILE",
-    "challenges_path",
-    type=options.FILE,
-    help="Only measure the cells in this file, and answer their challenges. `certify challenges` writes it.",
-)
-@flag(
-    "--rehearse",
-    help="Rehearse everything up to a pull without a GPU, with throw-away keys and records, in a registry"
-    " that is started for it, or the one of --push. Nothing that it makes counts.",
-)
-@flag("--keep", help="With --rehearse: keep its keys, records and registry data.")
-@flag("--force", help="Also build and validate images that are unchanged.")
-@options.formats("text", "json")
-def build_matrix_command(**given: Any) -> int:
-    """Plan, lock, build and probe every selected image, and record its verdict.
-
-    Without --profile and --select, build the newest image that is expected to work on this machine's driver
-    and GPUs, and say why; without a GPU, the one for most data-center GPUs.
-
-    A pushed image gets a signed statement of what it was made from. Only images with such a statement by a
-    builder in trust.yaml are accepted from a registry.
-
-    The images are measured on this machine. To measure the matrix's other host classes, push the images with
-    --push and run this command with --pull-from on a machine of each class; or let a scheduler do it with
-    --on. `fleet` follows, continues and ends what was submitted.
-
-    On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
-    a container is signed with this machine's key, which the first run makes and registers in the trust file.
-    """
-    asked = Request(**given)
-    check(asked)
-    if asked.rehearse:
-        # `check` only rejects options on the command line, and environment variables can set these three.
-        project = replace(asked.project, store_url=None, trust_path=None)
-        asked = replace(asked, project=project, builder=replace(asked.builder, builder_key=None))
-    # Only after the check, which needs none of the many modules of a build.
-    from .building import perform, rehearse
-
-    return rehearse(asked) if asked.rehearse else perform(asked)
 
 
 # The request to `build-matrix`, and which of its options contradict each other.
@@ -120,27 +25,65 @@ class Request:
     A rehearsal uses only those that are not in `_NOT_REHEARSED`.
     """
 
-    project: Project
-    engine_name: str
-    base: str
-    layout: Path | None
-    jobs: int | None
-    keep_going: bool
-    no_validate: bool
-    push: str | None
-    retag: bool
-    mount_from: tuple[str, ...]
-    builder: Builder
-    pull_from: str | None
-    on: str
-    dry_run: bool
-    depth: str
-    challenge: str | None
-    challenges_path: Path | None
-    rehearse: bool
-    keep: bool
-    force: bool
-    format_: str
+    project: Project = options.project("cells store trust fleet")
+    engine_name: str = option(
+        "--engine auto|docker|podman|venv  The engine for the environments. auto uses docker if it answers,"
+        " else podman, else venv.",
+        default="auto",
+    )
+    base: str = option(
+        "--base auto|registry|bootstrap  Where the default base image comes from. auto makes one of Debian"
+        " packages without a registry.",
+        default="auto",
+    )
+    layout: Path | None = option(
+        "--oci DIRECTORY  Write the images to this directory, as an OCI image layout, without measuring them."
+    )
+    jobs: int | None = option(
+        "--jobs N  How many images to build at once.  [default: 1 per 4 cores]", type=click.IntRange(1, 64)
+    )
+    keep_going: bool = option(
+        "--keep-going/--fail-fast  Continue with the other images after one has failed.", default=True
+    )
+    no_validate: bool = flag("--no-validate  Only build the images, without probing them.")
+    push: str | None = option(
+        "--push REGISTRY/NAME  Push every image to this repository before it is probed, with a tag such as"
+        " 2.21.0-cuda12.9-cudnn9.28-py3.12."
+    )
+    retag: bool = flag("--retag  With --push: move tags that already name another image.")
+    mount_from: tuple[str, ...] = option(
+        "--mount-from REGISTRY/NAME...  With --push: reuse layers from this other repository instead of"
+        " building them. They are mounted if it is in the same registry, and copied otherwise. May be"
+        " repeated. The repository of the base is always looked at."
+    )
+    builder: Builder = options.builder("--push", "what the images were made from")
+    pull_from: str | None = option(
+        "--pull-from REGISTRY/NAME  Probe the images that another run pushed to this repository, instead of"
+        " building them."
+    )
+    on: str = option(
+        "--on NAME  Where the images are measured: local, slurm or kubernetes. They are built here and"
+        " pushed; nodes pull them by digest.",
+        default=LOCAL,
+    )
+    dry_run: bool = flag(
+        "--dry-run  With --on: print what would be submitted for the images in the registry, and submit"
+        " nothing."
+    )
+    depth: str = options.depth
+    challenge: str | None = options.challenge
+    challenges_path: Path | None = option(
+        "--challenges FILE  Only measure the cells in this file, and answer their challenges. `certify"
+        " challenges` writes it.",
+        type=options.FILE,
+    )
+    rehearse: bool = flag(
+        "--rehearse  Rehearse everything up to a pull without a GPU, with throw-away keys and records, in a"
+        " registry that is started for it, or the one of --push. Nothing that it makes counts."
+    )
+    keep: bool = flag("--keep  With --rehearse: keep its keys, records and registry data.")
+    force: bool = flag("--force  Also build and validate images that are unchanged.")
+    format_: str = options.formats("text", "json")
 
     @property
     def images_at_once(self) -> int:
@@ -172,6 +115,34 @@ class Request:
     def builds(self) -> bool:
         """True if images are built; otherwise they are only looked up in a registry."""
         return not (self.pull_from or self.dry_run)
+
+
+@click.command("build-matrix", cls=Command)
+def build_matrix_command(asked: Request = options.gathered(Request)) -> int:
+    """Plan, lock, build and probe every selected image, and record its verdict.
+
+    Without --profile and --select, build the newest image that is expected to work on this machine's driver
+    and GPUs, and say why; without a GPU, the one for most data-center GPUs.
+
+    A pushed image gets a signed statement of what it was made from. Only images with such a statement by a
+    builder in trust.yaml are accepted from a registry.
+
+    The images are measured on this machine. To measure the matrix's other host classes, push the images with
+    --push and run this command with --pull-from on a machine of each class; or let a scheduler do it with
+    --on. `fleet` follows, continues and ends what was submitted.
+
+    On a machine with GPUs of several models, each model is measured on its own. What is measured on a GPU in
+    a container is signed with this machine's key, which the first run makes and registers in the trust file.
+    """
+    check(asked)
+    if asked.rehearse:
+        # `check` only rejects options on the command line, and environment variables can set these three.
+        project = replace(asked.project, store_url=None, trust_path=None)
+        asked = replace(asked, project=project, builder=replace(asked.builder, builder_key=None))
+    # Only after the check, which needs none of the many modules of a build.
+    from .building import perform, rehearse
+
+    return rehearse(asked) if asked.rehearse else perform(asked)
 
 
 #: A rehearsal has its own store, keys and trust file, and does every step.

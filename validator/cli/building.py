@@ -1,12 +1,17 @@
-"""Do what `build-matrix` was asked for: build and measure the images, or rehearse the whole way to a pull."""
+"""Do what `build-matrix` was asked for: build and measure the images, or rehearse the whole way to a pull.
+
+Also choose who signs what is built and measured here, and measure the images of a received bundle.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
+import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
@@ -16,35 +21,53 @@ import click
 from ..assemble.base_finder import BasePolicy
 from ..assemble.image import destinations
 from ..assemble.wheels import Wheelhouse, refuse_wrong_locks
-from ..certify.signatures import Signer, make_key_pair
-from ..certify.trust_file import BUILDERS, NAME, add, new_party, read_trust_file
+from ..certify import trust_file
+from ..certify.signatures import Signer, is_installed, make_key_pair, parse_bundle
+from ..certify.trust import Ledger, TrustFile, read_challenges
+from ..compat.hardware import model_of
 from ..delivery.choose import Host, parse_driver, parse_gpus
 from ..delivery.pull import Engine
 from ..delivery.rehearsal import ALIAS, Rehearsed, Stage, Step, loopback_registry, serve_command, steps
+from ..engines import protocol
+from ..engines.docker import DockerEngine
+from ..engines.endpoint import connect, connect_podman
+from ..engines.images import load_from_layout
 from ..engines.protocol import ImageEngine
-from ..errors import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_MISSING, EXIT_OK, MissingError
+from ..errors import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_MISSING,
+    EXIT_OK,
+    InputError,
+    MissingError,
+    ValidatorError,
+)
 from ..fleet.protocol import Fleet
 from ..locks import lock_files
 from ..locks.lock_files import LockDirectory
 from ..matrix.load import DEFAULT_PROFILE
 from ..matrix.plan import Plan
 from ..model.codec import encode, now_utc
-from ..model.record import REHEARSAL
-from ..model.spec import HostClass, ImageSpec, Lock
+from ..model.record import REHEARSAL, Unread
+from ..model.spec import NO_GPU, ImageSpec, Lock
+from ..offline.receive import MANIFEST, read_bundle
 from ..pipeline.build_matrix import Publisher, build_matrix
+from ..pipeline.bundle import measure as measure_bundled
 from ..pipeline.makers import EngineChoice, ImageSettings, OpenedEngine, estimate, open_engine
 from ..pipeline.run import Event, Options, ProgressFile, RegistryUse, Result, Run, Runner, Status
+from ..records import record_files
 from ..records.store import Store
 from ..registry.client import Registry
 from ..registry.names import Repository
 from ..reports.printable import counted, json_text, one_line
 from ..reports.terminal import show
+from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from . import options
 from .build_matrix import Request
 from .fleet import measure, open_named_fleet
-from .options import print_status
+from .options import Builder, print_status
 from .planning import available_on, load_plan, locks_of, plan_for_this_machine
 from .progress import (
     Progress,
@@ -56,7 +79,6 @@ from .progress import (
     say_next_steps,
     totals,
 )
-from .signing import builder_of, challenges_for, fleet_runner_of, runner_of
 
 
 @dataclass(frozen=True)
@@ -138,36 +160,34 @@ def prepare(asked: Request) -> Prepared:
         if asked.builds:
             signer = builder_of(trust_path, asked.builder)
             trust = asked.project.read_trust(needed=False)
-        assert place.maker is not None
-        publisher = Publisher(
-            place.maker, destinations(repository, place.maker.bases.repository, others), Registry(repository),
-            trust, place.engine if isinstance(place.engine, ImageEngine) else None, signer, asked.retag,
-        )  # fmt: skip
-    hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
+        publisher = _publisher(place, Registry(repository), trust, signer, *others)
+        publisher = replace(publisher, retag=asked.retag)
     use = RegistryUse.PUSH if asked.push else RegistryUse.NONE
     how = Options(
         asked.images_at_once, asked.keep_going, asked.measures_here, asked.force, asked.depth,
         use if asked.builds else RegistryUse.PULL,
     )  # fmt: skip
-    runner = _runner(asked, place, hosts, trust_path, challenged=challenges is not None)
+    runner, challenged = None, challenges is not None
+    if asked.with_fleet and not asked.dry_run:
+        runner = fleet_runner_of((host.identifier for host in plan.hosts), trust_path, asked=challenged)
+    elif asked.measures_here:
+        runner = runner_of(place.engine, trust_path, asked=challenged)
 
     def run(store: Store, on_event: Callable[[Event], None]) -> Run:
         # With a fleet, the challenges are answered after building.
         now = None if fleet is not None else challenges
-        return Run(place.engine, store, sources, locks, hosts, how, on_event, publisher, runner, now)
+        return Run(place.engine, store, sources, locks, plan.hosts, how, on_event, publisher, runner, now)
 
     return Prepared(place, plan, profile, repository, challenges, fleet, run)
 
 
-def _runner(
-    asked: Request, place: OpenedEngine, hosts: Sequence[HostClass], trust_path: Path, *, challenged: bool
-) -> Runner | None:
-    """Return what signs the measurements; None if there are none, or nothing can sign them."""
-    if asked.with_fleet and not asked.dry_run:
-        return fleet_runner_of((host.identifier for host in hosts), trust_path, asked=challenged)
-    if asked.measures_here:
-        return runner_of(place.engine, trust_path, asked=challenged)
-    return None
+def _publisher(
+    place: OpenedEngine, registry: Registry, trust: TrustFile, signer: Signer | None, *others: Repository
+) -> Publisher:
+    assert place.maker is not None
+    destination = destinations(registry.repository, place.maker.bases.repository, others)
+    engine = place.engine if isinstance(place.engine, ImageEngine) else None
+    return Publisher(place.maker, destination, registry, trust, engine, signer)
 
 
 def build(asked: Request, prepared: Prepared, store: Store) -> tuple[Run, list[Result]]:
@@ -355,8 +375,10 @@ def _rehearse(
         Signer(key=str(make_key_pair(directory / name, "", throw_away=True)[0]), password="")
         for name in ("builder", "release")
     )
-    trust_path = directory / NAME
-    add(trust_path, BUILDERS, new_party(builder, name=f"{REHEARSAL}-builder"))
+    trust_path = directory / trust_file.NAME
+    trust_file.add(
+        trust_path, trust_file.BUILDERS, trust_file.new_party(builder, name=f"{REHEARSAL}-builder")
+    )
     results = _measure(asked, registry, directory, builder)
     done = [step for result in results for step in _steps_of(result)]
     images = [
@@ -368,7 +390,9 @@ def _rehearse(
     try:
         if images:
             with signer.trust() as trust:
-                stage = Stage(registry, signer, trust, read_trust_file(trust_path), _host(plan), now_utc())
+                stage = Stage(
+                    registry, signer, trust, trust_file.read_trust_file(trust_path), _host(plan), now_utc()
+                )
                 for step in steps(stage, images, engine, lambda line: _say(f"pull: {line}")):
                     _say(f"{step.image}: {step.name}: {step.did}")
                     done.append(step)
@@ -383,35 +407,26 @@ def _rehearse(
 
 def _measure(asked: Request, registry: Registry, directory: Path, builder: Signer) -> list[Result]:
     """Build, push, pull and probe the images. The locks, the records and the trust are in the directory."""
-    sources, locks, matrix_path = (
-        host_sources(),
-        LockDirectory(directory / "locks"),
-        asked.project.matrix_path,
-    )
-    settings = ImageSettings(
-        BasePolicy(asked.base), locks=locks_of(matrix_path).own, local=matrix_path.parent
-    )
+    sources, locks, matrix_path = host_sources(), directory / "locks", asked.project.matrix_path
+    known = locks_of(matrix_path)
+    settings = ImageSettings(BasePolicy(asked.base), locks=known.own, local=matrix_path.parent)
     place = open_engine(EngineChoice.AUTO, sources, settings, needs_images=True, measures=True)
-    assert place.maker is not None and isinstance(place.engine, ImageEngine)
     _say(f"engine: {place.description}")
     plan = load_plan(*asked.project.cells, available_on(place.engine))
-    locks.own.mkdir()
+    locks.mkdir()
     for spec in plan.images:
-        if (lock := locks_of(asked.project.matrix_path).read(spec.identifier)) is not None:
-            lock_files.write(locks.own, lock)
-    destination = destinations(registry.repository, place.maker.bases.repository)
-    publisher = Publisher(
-        place.maker, destination, registry, read_trust_file(directory / NAME),
-        place.engine, builder, retag=True, rehearsal=True,
-    )  # fmt: skip
+        if (lock := known.read(spec.identifier)) is not None:
+            lock_files.write(locks, lock)
+    trust = trust_file.read_trust_file(directory / trust_file.NAME)
+    publisher = replace(_publisher(place, registry, trust, builder), retag=True, rehearsal=True)
     how = Options(asked.images_at_once, depth=asked.depth, registry=RegistryUse.PUSH, rehearsal=True)
-    hosts = tuple(dict.fromkeys(cell.cell.host for cell in plan.cells))
     try:
         with (
             Store(str(directory / "records.db")) as store,
             Progress(len(plan.images), f"{REHEARSAL}: ") as progress,
         ):
-            run = Run(place.engine, store, sources, locks, hosts, how, progress, publisher)
+            own = LockDirectory(locks)
+            run = Run(place.engine, store, sources, own, plan.hosts, how, progress, publisher)
             return build_matrix(plan.images, run)
     finally:
         place.engine.close()
@@ -461,3 +476,156 @@ def _say_the_real_thing(asked: Request) -> None:
 
 def _say(text: str) -> None:
     print_status(f"{REHEARSAL}: {text}")
+
+
+# Choose who signs what is built here.
+
+
+_UNSIGNED = "What is built here can't be certified"
+
+
+def builder_of(trust_path: Path, builder: Builder, *, needed: bool = False) -> Signer | None:
+    """Return who signs what is built here; prints why nobody does, or whose signature will not count.
+
+    needed: for an image that is already in a registry. Then what would be printed is a MissingError or a
+    ValidatorError, and there is always a signer.
+    """
+    if not builder.is_named:
+        registration = trust_file.register(trust_path, trust_file.BUILDERS)
+        if needed and registration.signer is None:
+            raise MissingError(registration.said or "this machine has no key")
+        if registration.said:
+            print_status(registration.said)
+        return registration.signer
+    if not needed and not is_installed():
+        print_status(f"{_UNSIGNED}: the program cosign is not installed")
+        return None
+    password = os.environ.get("COSIGN_PASSWORD", "") if builder.builder_key else None
+    signer = Signer(builder.builder_key, password, builder.identity, builder.issuer)
+    with signer.trust() as own:
+        name = own.signer
+    known = trust_file.read_trust_file(trust_path).builders if trust_path.exists() else ()
+    if any(one.signatory.signer == name for one in known):
+        return signer
+    stranger = f"{trust_path} has no builder {name}"
+    if needed:
+        raise ValidatorError(
+            f"{stranger}, so nobody would accept what it signs",
+            hint="use the key of a builder in that file, or name another file with --trust",
+        )
+    print_status(f"{_UNSIGNED}: {stranger}")
+    return signer
+
+
+# Set up `build-matrix` to sign what it measures: the machine's key, and the challenges that are answered.
+
+
+def challenges_for(plan: Plan, challenge: str | None, file: Path | None) -> Mapping[str, str] | None:
+    """Return the challenges that were given, by cell or by image spec; None if there are none."""
+    if file is not None:
+        return {entry.asked: value for value, entry in read_challenges(file).by_value.items()}
+    if challenge is None:
+        return None
+    if len(plan.images) != 1:
+        raise click.UsageError(
+            f"--challenge is for one measurement, but {len(plan.images)} images are selected;"
+            " use --select image=NAME, or --challenges FILE"
+        )
+    asked = plan.cells[0].cell.identifier if len(plan.cells) == 1 else plan.images[0].identifier
+    return {asked: challenge}
+
+
+def runner_of(engine: protocol.Engine, trust_path: Path, *, asked: bool) -> Runner | None:
+    """Return what signs this machine's measurements, or None where nothing can be signed.
+
+    If a measurement on a GPU can't be signed, one line says why. asked: somebody else will certify, who
+    gave the challenges and has their own trust file. Otherwise, this machine is registered in `trust_path` if
+    it was not yet. Raises InputError if the key or the file can't be used.
+    """
+    outside = engine.outside()
+    if isinstance(outside, Unread):
+        if outside not in (Unread.NO_GPU_OFFERED, Unread.NVML_SILENT):
+            print_status(f"Measurements here are at most unproven: {outside.sentence}.")
+        return None
+    if not outside.gpus:
+        return None
+    if not engine.isolates:
+        print_status(
+            "What is measured here can't be certified: only the containers of --engine docker keep it away"
+            " from this machine's key."
+        )
+        return None
+    signer = _signer_of((model_of(gpu.name) for gpu in outside.gpus), trust_path, asked=asked)
+    return _runner(signer, labels_trusted=False) if signer is not None else None
+
+
+def fleet_runner_of(host_classes: Iterable[str], trust_path: Path, *, asked: bool) -> Runner | None:
+    """Return what signs the measurements of a fleet: this machine's key, for the cluster as one runner.
+
+    host_classes: those that will be measured. asked: see `runner_of`.
+    """
+    models = sorted({name.partition("-")[2] for name in host_classes if name != NO_GPU})
+    if not models:
+        return None
+    signer = _signer_of(models, trust_path, asked=asked, remark=" Its key signs for all nodes.")
+    if signer is None:
+        return None
+    return _runner(signer, labels_trusted=trust_file.trusts_labels(trust_path, signer))
+
+
+def _signer_of(models: Iterable[str], trust_path: Path, *, asked: bool, remark: str = "") -> Signer | None:
+    """Return this machine's key, or print what is missing.
+
+    Unless `asked`, register this machine for these GPU models in the trust file, and print that and `remark`.
+    """
+    if not asked:
+        registration = trust_file.register(trust_path, trust_file.RUNNERS, tuple(dict.fromkeys(models)))
+        if registration.said:
+            print_status(f"{registration.said}.{remark}")
+        return registration.signer
+    signer = trust_file.own_signer(trust_file.RUNNERS)
+    if signer is None:
+        print_status(
+            "What is measured here can't be certified: this machine has no key. Make one with `runner init`,"
+            " and add the line that it prints to the trust.yaml of whoever certifies."
+        )
+    return signer
+
+
+def _runner(signer: Signer, *, labels_trusted: bool) -> Runner:
+    def sign(statement: bytes) -> str:
+        return parse_bundle(signer.sign(statement)).canonical.decode()
+
+    return Runner(sign, lambda cell: Ledger().issue(cell).value, labels_trusted)
+
+
+# `./measure` of a received bundle starts this with the tool that is in the bundle.
+
+
+def measure_received() -> int:
+    """Measure an image, and add each record to a file as soon as it is there.
+
+    Its arguments: the bundle's directory, the tag, `docker` or `podman`, the name to load under, the file.
+    """
+    directory, tag, choice, reference, file = sys.argv[1:]
+    received, output = Path(directory), Path(file)
+    bundle = read_bundle(read_file(received / MANIFEST))
+    image = next(image for image in bundle.images if image.tag == tag)
+    endpoint = connect_podman() if choice == "podman" else connect()
+    engine = DockerEngine(endpoint)
+    with contextlib.closing(engine):
+        print_status(f"Engine: {engine.describe()}")
+        load_from_layout(endpoint, reference, received / "images", image.digest, print_status)
+        name = endpoint.client.images.get(reference).id
+        if name is None:
+            raise InputError(f"{reference}: the engine does not say which image it has loaded")
+        runner = runner_of(engine, received / "trust" / "trust.yaml", asked=True)
+        for record in measure_bundled(
+            received, bundle, image, engine, lambda asked: engine.probe_image(name, asked, print_status),
+            runner, print_status,
+        ):  # fmt: skip
+            text = io.StringIO()
+            record_files.write([record], text)
+            before = output.read_bytes() if output.exists() else b""
+            write_atomically(output, before + text.getvalue().encode())
+    return EXIT_OK

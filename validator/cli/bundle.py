@@ -21,7 +21,7 @@ from ..system.files import cache_directory, read_text
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
 from . import Command, options
-from .options import Builder, Project, flag, option, print_status
+from .options import Builder, Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..model.spec import ImageSpec, Lock
@@ -40,34 +40,24 @@ def _size(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 @click.command("bundle", cls=Command)
-@click.argument("words", nargs=-1, required=True, metavar="IMAGE... DIRECTORY | receive DIRECTORY")
-@option(
-    "--volume-size SIZE", default="1G", callback=_size, help="The most bytes of a volume, such as 60M or 4G."
-)
-@option(
-    "--challenges FILE",
-    "challenges_path",
-    help="The challenges that the measurements have to answer, as `certify challenges` wrote them.",
-)
-@flag("--wait", help="With receive: wait for volumes that are not there yet.")
-@option(
-    "--into DIRECTORY",
-    help="With receive: the new directory for what is in the bundle.  [default: DIRECTORY/received]",
-)
-@options.registry
-@options.plain_http
-@options.trusted_root
-@options.project("trust")
 def bundle_command(
-    words: Sequence[str],
-    volume_size: int,
-    challenges_path: Path | None,
-    wait: bool,
-    into: Path | None,
-    repository: str | None,
-    plain_http: bool,
-    trusted_root: Path | None,
-    project: Project,
+    words: Sequence[str] = argument("IMAGE... DIRECTORY | receive DIRECTORY", nargs=-1, required=True),
+    volume_size: int = option(
+        "--volume-size SIZE  The most bytes of a volume, such as 60M or 4G.", default="1G", callback=_size
+    ),
+    challenges_path: Path | None = option(
+        "--challenges FILE  The challenges that the measurements have to answer, as `certify challenges`"
+        " wrote them."
+    ),
+    wait: bool = flag("--wait  With receive: wait for volumes that are not there yet."),
+    into: Path | None = option(
+        "--into DIRECTORY  With receive: the new directory for what is in the bundle.  [default:"
+        " DIRECTORY/received]"
+    ),
+    repository: str | None = options.registry,
+    plain_http: bool = options.plain_http,
+    trusted_root: Path | None = options.trusted_root,
+    project: Project = options.project("trust"),
 ) -> None:
     """Write what a machine without a network needs to measure images, or to use certified ones.
 
@@ -298,29 +288,22 @@ def _of_lock(name: str, matrix_path: Path, base: str) -> dict[str, Any]:
 
 
 @click.command("sbom", cls=Command)
-@click.argument("name", metavar="IMAGE_OR_LOCK")
-@option(
-    "--base auto|registry|bootstrap|unlisted",
-    default="auto",
-    help="For a lock: where its base comes from, as with `build-matrix`. unlisted: name the base without its"
-    " packages, which needs no network.",
-)
-@options.project("trust")
-@options.plain_http
-@option("--output FILE", type=options.ANY_FILE, help="Write the list to a file.  [default: stdout]")
-@flag(
-    "--attach",
-    help="Make the list of an image that was pushed without it from its lock, sign it and attach it.",
-)
-@options.builder("--attach", "the list")
 def sbom_command(
-    name: str,
-    base: str,
-    project: Project,
-    plain_http: bool,
-    output: Path | None,
-    attach: bool,
-    builder: Builder,
+    name: str = argument("IMAGE_OR_LOCK"),
+    base: str = option(
+        "--base auto|registry|bootstrap|unlisted  For a lock: where its base comes from, as with"
+        " `build-matrix`. unlisted: name the base without its packages, which needs no network.",
+        default="auto",
+    ),
+    project: Project = options.project("trust"),
+    plain_http: bool = options.plain_http,
+    output: Path | None = option(
+        "--output FILE  Write the list to a file.  [default: stdout]", type=options.ANY_FILE
+    ),
+    attach: bool = flag(
+        "--attach  Make the list of an image that was pushed without it from its lock, sign it and attach it."
+    ),
+    builder: Builder = options.builder("--attach", "the list"),
 ) -> None:
     """List what is in an image, as a software bill of materials (SBOM) in CycloneDX 1.6.
 
@@ -369,7 +352,7 @@ def sbom_command(
             " Use --base unlisted to leave out its packages."
         )
     from ..pipeline.makers import list_published
-    from .signing import builder_of
+    from .building import builder_of
 
     registry = options.open_registry(place[0], plain_http)
     digest = registry.named(place[1])

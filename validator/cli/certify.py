@@ -24,7 +24,7 @@ from ..registry.client import Registry
 from ..reports.printable import one_line
 from ..resources import manual
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..certify.trust import IssuedChallenges
@@ -35,50 +35,34 @@ _PASSWORD = "COSIGN_PASSWORD"
 
 
 @click.group("certify", cls=SuggestingGroup, invoke_without_command=True)
-@option("--record ID...", "identifiers", help="Only certify this record; repeatable.")
-@options.project("store trust")
-@options.registry
-@options.plain_http
-@option(
-    "--challenges FILE",
-    "challenges_path",
-    help="Only certify answers to the challenges in this file, which `certify challenges` wrote."
-    "  [default: answers to those that this machine made]",
-)
-@option(
-    "--signing-key FILE",
-    "key",
-    type=str,
-    env="VALIDATOR_SIGNING_KEY",
-    help=f"The private key, or env://NAME. Its password comes from {_PASSWORD}, or you are asked for it.",
-)
-@option("--identity NAME", help="Without a key: sign as this identity, with its OIDC token.")
-@option("--issuer URL", help="Without a key: the issuer of the OIDC token.")
-@options.trusted_root
-@flag(
-    "--tlog-upload", "log",
-    help="With a key: also enter the signature into Sigstore's public transparency log.",
-)  # fmt: skip
-@option(
-    "--valid-for AGE",
-    callback=options.parse_age,
-    default=f"{VALID_FOR.days}d",
-    help="Time from the measurement until the certificate expires, such as 14d or 12h.",
-)
-@click.pass_context
 def certify_command(
-    context: click.Context,
-    identifiers: Sequence[str],
-    project: Project,
-    repository: str | None,
-    plain_http: bool,
-    challenges_path: Path | None,
-    key: str | None,
-    identity: str | None,
-    issuer: str | None,
-    trusted_root: Path | None,
-    log: bool,
-    valid_for: timedelta,
+    identifiers: Sequence[str] = option("--record ID...  Only certify this record; repeatable."),
+    project: Project = options.project("store trust"),
+    repository: str | None = options.registry,
+    plain_http: bool = options.plain_http,
+    challenges_path: Path | None = option(
+        "--challenges FILE  Only certify answers to the challenges in this file, which `certify challenges`"
+        " wrote.  [default: answers to those that this machine made]"
+    ),
+    key: str | None = option(
+        f"--signing-key FILE  The private key, or env://NAME. Its password comes from {_PASSWORD}, or you"
+        " are asked for it.",
+        type=str,
+        env="VALIDATOR_SIGNING_KEY",
+    ),
+    identity: str | None = option(
+        "--identity NAME  Without a key: sign as this identity, with its OIDC token."
+    ),
+    issuer: str | None = option("--issuer URL  Without a key: the issuer of the OIDC token."),
+    trusted_root: Path | None = options.trusted_root,
+    log: bool = flag(
+        "--tlog-upload  With a key: also enter the signature into Sigstore's public transparency log."
+    ),
+    valid_for: timedelta = option(
+        "--valid-for AGE  Time from the measurement until the certificate expires, such as 14d or 12h.",
+        callback=options.parse_age,
+        default=f"{VALID_FOR.days}d",
+    ),
 ) -> int | None:
     """Sign certificates for certified records and attach them to the images in the registry.
 
@@ -89,7 +73,7 @@ def certify_command(
     the file of --challenges. A record counts only if a runner in the trust file signed its measurement. Its
     verdict is derived again from its report.
     """
-    if context.invoked_subcommand is not None:
+    if click.get_current_context().invoked_subcommand is not None:
         return None
     if repository is None:
         raise click.UsageError(
@@ -152,8 +136,7 @@ def certify_command(
 
 
 @certify_command.command("challenges")
-@options.project("cells")
-def challenges_command(project: Project) -> None:
+def challenges_command(project: Project = options.project("cells")) -> None:
     """Make a challenge for each selected cell, which exactly one measurement can answer.
 
     Prints the cells as `plan --format github` does, but always in one object, and each with its challenge.
@@ -173,14 +156,14 @@ def challenges_command(project: Project) -> None:
 
 
 @certify_command.command("revoke")
-@click.argument("name", metavar="RUNNER")
-@option(
-    "--at TIME",
-    callback=options.parse_moment,
-    help="From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
-)
-@options.project("trust")
-def revoke_command(name: str, at: datetime | None, project: Project) -> None:
+def revoke_command(
+    name: str = argument("RUNNER"),
+    at: datetime | None = option(
+        "--at TIME  From this time on, such as 2026-11-01T06:30, or 36h for 36 hours ago.  [default: now]",
+        callback=options.parse_moment,
+    ),
+    project: Project = options.project("trust"),
+) -> None:
     """Revoke a runner or a builder from a given time on.
 
     Changes the trust file. After that time, nothing that the runner signed is accepted any more,
@@ -199,14 +182,15 @@ def revoke_command(name: str, at: datetime | None, project: Project) -> None:
 
 
 @certify_command.command("keygen")
-@option(
-    "--output-prefix PATH", type=options.PATH, default=Path("cosign"), help="Write PATH.key and PATH.pub."
-)
-@flag("--no-password", help="Do not encrypt the private key.")
-@flag(
-    "--throw-away", help="For tests: mark it as a throw-away key pair, which can only sign made-up records."
-)
-def keygen_command(output_prefix: Path, no_password: bool, throw_away: bool) -> None:
+def keygen_command(
+    output_prefix: Path = option(
+        "--output-prefix PATH  Write PATH.key and PATH.pub.", type=options.PATH, default=Path("cosign")
+    ),
+    no_password: bool = flag("--no-password  Do not encrypt the private key."),
+    throw_away: bool = flag(
+        "--throw-away  For tests: mark it as a throw-away key pair, which can only sign made-up records."
+    ),
+) -> None:
     """Make a key pair in cosign's format.
 
     The private key is encrypted with the password in COSIGN_PASSWORD. If that is not set, you are asked for
@@ -291,22 +275,20 @@ def runner_command() -> None:
 
 
 @runner_command.command("init")
-@option("--name", help="The runner's name.  [default: runner- and a part of the key's fingerprint]")
-@option(
-    "--host-class PATTERN...",
-    "host_classes",
-    help="A host class that it may sign for, such as r580-h100, or *-h100 for every driver; repeatable."
-    "  [default: the GPU models of this machine, with every driver]",
-)
-@option(
-    "--until TIME",
-    callback=options.parse_moment,
-    help="The end of its registration, such as 2027-11-22.  [default: in one year]",
-)
-@flag("--register", help="Add it to the trust file, instead of printing the line.")
-@options.project("trust")
 def init_command(
-    name: str | None, host_classes: tuple[str, ...], until: datetime | None, register: bool, project: Project
+    name: str | None = option(
+        "--name  The runner's name.  [default: runner- and a part of the key's fingerprint]"
+    ),
+    host_classes: tuple[str, ...] = option(
+        "--host-class PATTERN...  A host class that it may sign for, such as r580-h100, or *-h100 for every"
+        " driver; repeatable.  [default: the GPU models of this machine, with every driver]"
+    ),
+    until: datetime | None = option(
+        "--until TIME  The end of its registration, such as 2027-11-22.  [default: in one year]",
+        callback=options.parse_moment,
+    ),
+    register: bool = flag("--register  Add it to the trust file, instead of printing the line."),
+    project: Project = options.project("trust"),
 ) -> None:
     """Make this machine's key, and print the line that registers it in trust.yaml.
 

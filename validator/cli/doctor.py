@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, BinaryIO, cast
 
 import click
 
@@ -41,7 +41,7 @@ from ..reports.overview import junit
 from ..reports.printable import json_text, printable
 from ..system.files import open_file, read_file, write_atomically
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..engines.images import Derivation
@@ -50,37 +50,26 @@ if TYPE_CHECKING:
 
 #: Seconds for reading every file of an image's packages, which is needed only if all of them have new times.
 _LIMIT_S = 600.0
-#: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
-#: takes a second or two.
-_NAMES_LIMIT = 1 << 20
 _FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 
 @click.command("doctor", cls=Command)
-@click.argument("log_path", metavar="[LOG]", type=_FILE_OR_STDIN, required=False)
-@option(
-    "--report",
-    "report_path",
-    type=_FILE_OR_STDIN,
-    help="Read a report of the probe from this file, or - for stdin.",
-)
-@option("--image NAME", help="Run the probe in this Docker image.")
-@option(
-    "--python",
-    type=options.FILE,
-    help="Run the probe with this Python, the one you train with.  [default: that of the active environment]",
-)
-@options.depth
-@option("--save-report", type=options.ANY_FILE, help="Save the probe's report in this file.")
-@options.formats("text", "json", "markdown", short=("json", "markdown"))
 def doctor_command(
-    log_path: Path | None,
-    report_path: Path | None,
-    image: str | None,
-    python: Path | None,
-    depth: str,
-    save_report: Path | None,
-    format_: str,
+    log_path: Path | None = argument("[LOG]", type=_FILE_OR_STDIN, required=False),
+    report_path: Path | None = option(
+        "--report  Read a report of the probe from this file, or - for stdin.", type=_FILE_OR_STDIN
+    ),
+    image: str | None = option("--image NAME  Run the probe in this Docker image."),
+    python: Path | None = option(
+        "--python  Run the probe with this Python, the one you train with.  [default: that of the active"
+        " environment]",
+        type=options.FILE,
+    ),
+    depth: str = options.depth,
+    save_report: Path | None = option(
+        "--save-report  Save the probe's report in this file.", type=options.ANY_FILE
+    ),
+    format_: str = options.formats("text", "json", "markdown", short=("json", "markdown")),
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
@@ -99,15 +88,15 @@ def doctor_command(
     if log_path and _is_report(log_path):
         log_path, report_path = None, log_path
     if log_path:
-        from ..diagnosis import diagnose_file
+        from ..diagnosis import diagnose_ends
+        from ..diagnosis.text import ends_of
 
         try:
             with open_file(log_path, sys.maxsize) as stream:
-                remembering = _RememberingStream(cast("BinaryIO", stream))
-                diagnosis = diagnose_file(cast("BinaryIO", remembering), _name(log_path))
+                ends = ends_of(cast("BinaryIO", stream), _name(log_path))
         except OSError as error:
             raise InputError(f"{_name(log_path)} can't be read: {error.strerror}") from error
-        read = remembering.text()
+        diagnosis, read = diagnose_ends(ends, _name(log_path)), ends.named
     else:
         if report_path:
             report = _read_report(report_path)
@@ -119,7 +108,8 @@ def doctor_command(
                 write_atomically(save_report, json.dumps(report.raw, indent=1).encode() + b"\n")
         from ..diagnosis import diagnose_report
 
-        diagnosis, read = diagnose_report(report, image or ""), json.dumps(report.raw, indent=0)
+        diagnosis = diagnose_report(report, image or "")
+        read = functools.partial(json.dumps, report.raw, indent=0)
     if format_ == "text":
         _show(diagnosis)
     elif format_ == "json":
@@ -129,32 +119,9 @@ def doctor_command(
         from ..reports.diagnosis import markdown
 
         # What the diagnosis was made from reveals names that the lines that are shown do not.
-        click.echo(markdown(diagnosis, names_in(read)), nl=False)
+        click.echo(markdown(diagnosis, names_in(read())), nl=False)
     options.say_if_stale()
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
-
-
-class _RememberingStream:
-    """A stream that remembers the first and the last part of what was read from it."""
-
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._first = self._last = b""
-
-    def read(self, size: int = -1) -> bytes:
-        # Some files of the kernel have nothing to read yet, and answer None.
-        piece = self._stream.read(size) or b""
-        room = _NAMES_LIMIT - len(self._first)
-        self._first += piece[:room]
-        self._last = (self._last + piece[room:])[-_NAMES_LIMIT:]
-        return piece
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def text(self) -> str:
-        # Without its zeros, Latin text in UTF-16 is plain text.
-        return (self._first + b"\n" + self._last).replace(b"\0", b"").decode("utf-8", errors="replace")
 
 
 def _is_report(path: Path) -> bool:
@@ -210,43 +177,28 @@ _RUN_PARAMETERS = ("image", "python", "lock_path", "depth", "only", "skip", "cha
 
 
 @click.command("check", cls=Command)
-@option("--image NAME", help="Run in this Docker image, which needs Python and should have TensorFlow.")
-@option("--python", type=options.FILE, help="Run with this Python, in its environment.")
-@option(
-    "--lock",
-    "lock_path",
-    type=options.FILE,
-    help="Compare the installed packages with this lock.  [default: that of the image, if it is here]",
-)
-@options.depth
-@option("--only CHECK...", help="Only run this check, whatever its depth; repeatable.")
-@option("--skip CHECK...", help="Do not run this check; repeatable.")
-@option(
-    "--own-check FILE...",
-    "own_checks",
-    type=options.FILE,
-    help="Also run a check of your own, from this file; repeatable.",
-)
-@options.challenge
-@flag("--list", "list_", help="List the checks without running any.")
-@option(
-    "--save-probe",
-    type=options.ANY_FILE,
-    help="Only write the probe to this file, so that you can run it on any machine.",
-)
-@options.formats("text", "json", "junit")
 def check_command(
-    image: str | None,
-    python: Path | None,
-    lock_path: Path | None,
-    depth: str,
-    only: tuple[str, ...],
-    skip: tuple[str, ...],
-    own_checks: tuple[Path, ...],
-    challenge: str | None,
-    list_: bool,
-    save_probe: Path | None,
-    format_: str,
+    image: str | None = option(
+        "--image NAME  Run in this Docker image, which needs Python and should have TensorFlow."
+    ),
+    python: Path | None = option("--python  Run with this Python, in its environment.", type=options.FILE),
+    lock_path: Path | None = option(
+        "--lock  Compare the installed packages with this lock.  [default: that of the image, if it is here]",
+        type=options.FILE,
+    ),
+    depth: str = options.depth,
+    only: tuple[str, ...] = option("--only CHECK...  Only run this check, whatever its depth; repeatable."),
+    skip: tuple[str, ...] = option("--skip CHECK...  Do not run this check; repeatable."),
+    own_checks: tuple[Path, ...] = option(
+        "--own-check FILE...  Also run a check of your own, from this file; repeatable.", type=options.FILE
+    ),
+    challenge: str | None = options.challenge,
+    list_: bool = flag("--list  List the checks without running any."),
+    save_probe: Path | None = option(
+        "--save-probe  Only write the probe to this file, so that you can run it on any machine.",
+        type=options.ANY_FILE,
+    ),
+    format_: str = options.formats("text", "json", "junit"),
 ) -> int:
     """Run the probe once: in this environment, in an image, or with another Python.
 

@@ -19,7 +19,7 @@ from ..model.record import Verdict
 from ..reports.printable import counted, json_text, printable
 from ..system.files import write_atomically
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -72,10 +72,7 @@ def _require_scheduler(_: click.Context, __: click.Parameter, value: str | None)
 
 
 on_option = option(
-    "--on NAME",
-    "engine_name",
-    callback=_require_scheduler,
-    help="The scheduler: slurm or kubernetes.  [required]",
+    "--on NAME  The scheduler: slurm or kubernetes.  [required]", "engine_name", callback=_require_scheduler
 )
 
 
@@ -85,15 +82,15 @@ def fleet_command() -> None:
 
 
 @fleet_command.command("inventory")
-@on_option
-@options.project("cells fleet")
-@flag(
-    "--write",
-    help="First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know the"
-    " driver of a kind of node, a short job reads it on one of them.",
-)
-@options.formats("table", "json")
-def inventory_command(engine_name: str, project: Project, write: bool, format_: str) -> int:
+def inventory_command(
+    engine_name: str = on_option,
+    project: Project = options.project("cells fleet"),
+    write: bool = flag(
+        "--write  First write a proposed fleet file for the scheduler's nodes. If the scheduler does not know"
+        " the driver of a kind of node, a short job reads it on one of them."
+    ),
+    format_: str = options.formats("table", "json"),
+) -> int:
     """List the host classes, how many nodes each has, and how many cells of a profile they cover."""
     from .planning import load_plan
 
@@ -155,9 +152,9 @@ class UnitDocument(TypedDict):
 
 
 @fleet_command.command("status")
-@click.argument("run", required=False)
-@options.formats("table", "json")
-def status_command(run: str | None, format_: str) -> None:
+def status_command(
+    run: str | None = argument(required=False), format_: str = options.formats("table", "json")
+) -> None:
     """Show the progress of this machine's runs, or of each cell of one RUN, without asking a scheduler."""
     with Runs() as runs:
         if run is None:
@@ -207,9 +204,7 @@ def _show_runs(runs: Runs, format_: str) -> None:
 
 
 @fleet_command.command("cancel")
-@click.argument("run")
-@options.project("store fleet")
-def cancel_command(run: str, project: Project) -> None:
+def cancel_command(run: str = argument(), project: Project = options.project("store fleet")) -> None:
     """Cancel the jobs of a RUN. Existing records are kept."""
     from ..records.store import Store
 
@@ -230,10 +225,11 @@ def cancel_command(run: str, project: Project) -> None:
 
 
 @fleet_command.command("logs")
-@click.argument("cell")
-@option("--run RUN", "run_name", help="Look in this run.  [default: the newest with the cell]")
-@options.project("fleet")
-def logs_command(cell: str, run_name: str | None, project: Project) -> int:
+def logs_command(
+    cell: str = argument(),
+    run_name: str | None = option("--run RUN  Look in this run.  [default: the newest with the cell]"),
+    project: Project = options.project("fleet"),
+) -> int:
     """Print what the last attempt at a CELL wrote. CELL is a cell or the name of a unit."""
     with Runs() as runs:
         for run in [runs.run(run_name)] if run_name else runs.all():
@@ -258,14 +254,15 @@ def logs_command(cell: str, run_name: str | None, project: Project) -> int:
 
 
 @fleet_command.command("resume")
-@click.argument("run")
-@options.project("store trust fleet")
-@options.formats("text", "json")
-def resume_command(run: str, project: Project, format_: str) -> int:
+def resume_command(
+    run: str = argument(),
+    project: Project = options.project("store trust fleet"),
+    format_: str = options.formats("text", "json"),
+) -> int:
     """Continue a RUN whose process has ended. The command that began it continues it, too."""
     from ..pipeline.fleet import results_of
     from ..records.store import Store
-    from .signing import fleet_runner_of
+    from .building import fleet_runner_of
 
     with Runs() as runs:
         found = runs.run(run)
@@ -288,9 +285,12 @@ def resume_command(run: str, project: Project, format_: str) -> int:
 
 
 @fleet_command.command("manifests")
-@option("--namespace NAME", required=True, help="The namespace for the jobs.")
-@option("--user NAME", required=True, help="The cluster's user who runs `build-matrix --on kubernetes`.")
-def manifests_command(namespace: str, user: str) -> None:
+def manifests_command(
+    namespace: str = option("--namespace NAME  The namespace for the jobs.", required=True),
+    user: str = option(
+        "--user NAME  The cluster's user who runs `build-matrix --on kubernetes`.", required=True
+    ),
+) -> None:
     """Print the namespace and the permissions that an administrator of a Kubernetes cluster sets up once.
 
     Pipe it to `kubectl apply -f -`. The user may then submit jobs in this namespace and read the nodes, and

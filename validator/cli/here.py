@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,8 +20,8 @@ from ..model.report import CheckOutcome
 from ..reports.printable import json_text, one_line, wrapped
 from ..versions import major_minor
 from . import as_started
+from .options import text_width
 
-_WIDTH = 80
 #: Why the facts give no answer.
 _NO_DRIVER = "no NVIDIA driver answers here, so there is nothing to predict for"
 #: The values of `uses_gpu`, each with the words before the cause.
@@ -95,8 +93,7 @@ def show_this_machine(as_json: bool) -> None:
     if as_json:
         click.echo(json_text(document))
         return
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    click.echo(as_started("\n".join(_lines(document, min(columns, _WIDTH)))))
+    click.echo(as_started("\n".join(_lines(document, text_width()))))
 
 
 def this_machine() -> HereDocument:

@@ -21,7 +21,7 @@ from ..registry.client import Registry
 from ..registry.names import Repository, Wanted, identifier_of
 from ..reports.printable import json_text
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..certify.trust import Terms
@@ -35,34 +35,28 @@ if TYPE_CHECKING:
 
 
 #: `driver` and `gpus`, the arguments of `resolve_host`.
-host_options = options.together(
-    option(
-        "--driver RELEASE",
-        help="The host's driver: a release such as 535.183.01 or a branch such as 535.  [default: detected]",
-    ),
-    option(
-        "--gpu MODEL...",
-        "gpus",
-        help="The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a host"
-        " with several GPUs.  [default: detected]",
-    ),
+driver_option = option(
+    "--driver RELEASE  The host's driver: a release such as 535.183.01 or a branch such as 535.  [default:"
+    " detected]"
+)
+gpus_option = option(
+    "--gpu MODEL...  The host's GPU: a100, 'RTX 4090', or a compute capability such as 8.0; repeatable for a"
+    " host with several GPUs.  [default: detected]"
 )
 #: Selects images with additions.
 name_option = option(
-    "--name NAME",
+    "--name NAME  Only images with these additions, such as jupyter, or with this wheel of TensorFlow that"
+    " no table lists, such as b3f1c2d4.  [default: only images without either]",
     "additions",
-    help="Only images with these additions, such as jupyter, or with this wheel of TensorFlow that no table"
-    " lists, such as b3f1c2d4.  [default: only images without either]",
 )
 #: What restricts the images. The command receives it as `wanted`, with its option `--image` if it has one.
 version_options = options.gathered(
-    "wanted",
     Wanted,
     option(
-        "--tensorflow VERSION",
-        help="Only images with this TensorFlow: a release such as 2.20.0, or all its patch releases: 2.20.",
+        "--tensorflow VERSION  Only images with this TensorFlow: a release such as 2.20.0, or all its patch"
+        " releases: 2.20."
     ),
-    option("--python VERSION", help="Only images with this Python, such as 3.12."),
+    option("--python VERSION  Only images with this Python, such as 3.12."),
     name_option,
 )
 
@@ -139,12 +133,13 @@ _SHORT = len("sha256:") + 12
 
 
 @click.command("recommend", cls=Command)
-@host_options
-@version_options
-@options.certificates()
-@options.formats("table", "json")
 def recommend_command(
-    driver: str | None, gpus: Sequence[str], wanted: Wanted, registry: Registry, terms: Terms, format_: str
+    registry: Registry,
+    driver: str | None = driver_option,
+    gpus: Sequence[str] = gpus_option,
+    wanted: Wanted = version_options,
+    terms: Terms = options.certificates(),
+    format_: str = options.formats("table", "json"),
 ) -> int:
     """List the images for this host, or another, best first, with the reason why each one fits or does not.
 
@@ -243,21 +238,17 @@ def _document(repository: Repository, host: Host, found: list[Assessment]) -> Re
 
 
 @click.command("pull", cls=Command)
-@host_options
-@version_options
-@option(
-    "--image IMAGE",
-    help="Use this image, after verifying it: an image spec, an alias such as latest, or a digest.  [default:"
-    " the best one that is certified for the host]",
-)
-@options.certificates()
 def pull_command(
-    driver: str | None,
-    gpus: Sequence[str],
-    wanted: Wanted,
     registry: Registry,
     bundle: Path | None,
-    terms: Terms,
+    driver: str | None = driver_option,
+    gpus: Sequence[str] = gpus_option,
+    wanted: Wanted = version_options,
+    image: str | None = option(
+        "--image IMAGE  Use this image, after verifying it: an image spec, an alias such as latest, or a"
+        " digest.  [default: the best one that is certified for the host]"
+    ),
+    terms: Terms = options.certificates(),
 ) -> None:
     """Pull the best image that is certified for this host, or the image given with --image.
 
@@ -284,67 +275,50 @@ _FORMATS = ("docker", "compose", "devcontainer", "apptainer", "slurm", "kubernet
 
 
 @click.command("run", cls=Command, context_settings={"allow_interspersed_args": False})
-@click.argument("words", nargs=-1, metavar="[-- COMMAND [ARGUMENT]...]")
-@option(
-    "--format",
-    "format_",
-    type=click.Choice(_FORMATS),
-    help="The format to write: a docker or podman command line, or a file for one of the other tools."
-    "  [default: docker, or podman where only Podman answers]",
-)
-@option(
-    "--output FILE",
-    type=options.ANY_FILE,
-    help="Write to this file; a dev container needs .devcontainer/devcontainer.json.  [default: stdout]",
-)
-@flag("--force", help="Replace the file of --output if it exists.")
-@flag("--exec", "execute", help="Start the container instead of writing (docker and podman).")
-@flag("--mount", help="Mount the current directory into the container and start there.")
-@option("--env NAME=VALUE...", "variables", help="Set an environment variable in the container; repeatable.")
-@option(
-    "--devices auto|gpus|cdi",
-    default="auto",
-    help="How Docker provides GPUs: as the local engine offers them (auto), with --gpus, or as CDI devices."
-    " With gpus or cdi, no engine is needed on this machine if the image is in a registry and neither --mount"
-    " nor --exec is given.",
-)
-@flag(
-    "--no-xla-cache",
-    help="Let XLA compile everything again at each start. By default, XLA keeps what it compiles in a volume"
-    " or directory of yours, if the image's TensorFlow supports this.",
-)
-@flag(
-    "--uncertified",
-    help="Also accept an image that is not certified for this host, and say so. Without --registry, look in"
-    " the local engine.",
-)
-@host_options
-@version_options
-@option(
-    "--image TAG|DIGEST|REFERENCE",
-    help="Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With --uncertified also the name"
-    " of one in the local engine, or oci:DIRECTORY:TAG for one in an OCI layout.  [default: the best"
-    " one that is certified for the host]",
-)
-@options.certificates(need_registry=False)
 def run_command(
-    words: Sequence[str],
-    format_: str | None,
-    output: Path | None,
-    force: bool,
-    execute: bool,
-    mount: bool,
-    variables: Sequence[str],
-    devices: str,
-    no_xla_cache: bool,
-    uncertified: bool,
-    driver: str | None,
-    gpus: Sequence[str],
-    wanted: Wanted,
     registry: Registry | None,
     plain_http: bool,
     bundle: Path | None,
-    terms: Terms | None,
+    words: Sequence[str] = argument("[-- COMMAND [ARGUMENT]...]", nargs=-1),
+    format_: str | None = option(
+        "--format  The format to write: a docker or podman command line, or a file for one of the other"
+        " tools.  [default: docker, or podman where only Podman answers]",
+        type=click.Choice(_FORMATS),
+    ),
+    output: Path | None = option(
+        "--output FILE  Write to this file; a dev container needs .devcontainer/devcontainer.json."
+        "  [default: stdout]",
+        type=options.ANY_FILE,
+    ),
+    force: bool = flag("--force  Replace the file of --output if it exists."),
+    execute: bool = flag("--exec  Start the container instead of writing (docker and podman)."),
+    mount: bool = flag("--mount  Mount the current directory into the container and start there."),
+    variables: Sequence[str] = option(
+        "--env NAME=VALUE...  Set an environment variable in the container; repeatable."
+    ),
+    devices: str = option(
+        "--devices auto|gpus|cdi  How Docker provides GPUs: as the local engine offers them (auto), with"
+        " --gpus, or as CDI devices. With gpus or cdi, no engine is needed on this machine if the image is"
+        " in a registry and neither --mount nor --exec is given.",
+        default="auto",
+    ),
+    no_xla_cache: bool = flag(
+        "--no-xla-cache  Let XLA compile everything again at each start. By default, XLA keeps what it"
+        " compiles in a volume or directory of yours, if the image's TensorFlow supports this."
+    ),
+    uncertified: bool = flag(
+        "--uncertified  Also accept an image that is not certified for this host, and say so. Without"
+        " --registry, look in the local engine."
+    ),
+    driver: str | None = driver_option,
+    gpus: Sequence[str] = gpus_option,
+    wanted: Wanted = version_options,
+    image: str | None = option(
+        "--image TAG|DIGEST|REFERENCE  Use this image: a tag or digest in --registry, or HOST/NAME:TAG. With"
+        " --uncertified also the name of one in the local engine, or oci:DIRECTORY:TAG for one in an OCI"
+        " layout.  [default: the best one that is certified for the host]"
+    ),
+    terms: Terms | None = options.certificates(need_registry=False),
 ) -> None:
     """Write how to start the image that `pull` would pull on this host, or start it with --exec.
 

@@ -11,19 +11,18 @@ from .. import __version__
 from ..errors import EXIT_FAILED, EXIT_OK
 from ..resources import manual
 from . import Command, options
-from .options import flag, option, print_status
+from .options import argument, flag, option, print_status
 
 
 @click.command("lint", cls=Command)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=options.PATH)
-@flag(
-    "--gpu",
-    "for_gpu",
-    help="Also report what runs only on the CPU where no file says that the project uses a GPU.",
-)
-@option("--ignore CODE...", "ignored", help="Leave out the findings with this code; repeatable.")
-@options.formats("text", "json", "github", "sarif")
-def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...], format_: str) -> int:
+def lint_command(
+    files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True, type=options.PATH),
+    for_gpu: bool = flag(
+        "--gpu  Also report what runs only on the CPU where no file says that the project uses a GPU."
+    ),
+    ignored: tuple[str, ...] = option("--ignore CODE...  Leave out the findings with this code; repeatable."),
+    format_: str = options.formats("text", "json", "github", "sarif"),
+) -> int:
     """Report what can't work with the TensorFlow that a project pins.
 
     Reads Dockerfiles, requirements files, pyproject.toml, environment.yml, Pipfile, pixi.toml and lock files.
@@ -53,9 +52,10 @@ def lint_command(files: tuple[Path, ...], for_gpu: bool, ignored: tuple[str, ...
 
 
 @click.command("inspect", cls=Command)
-@click.argument("file", metavar="FILE", type=click.Path(path_type=Path))
-@options.formats("text", "json", short=("json",))
-def inspect_command(file: Path, format_: str) -> int:
+def inspect_command(
+    file: Path = argument("FILE", type=click.Path(path_type=Path)),
+    format_: str = options.formats("text", "json", short=("json",)),
+) -> int:
     """Show what is in a wheel of TensorFlow, and on which GPUs and drivers it should work.
 
     The wheel may be a build of your own, a nightly, or a community's build. It is neither installed nor run.

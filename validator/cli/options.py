@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import inspect
 import os
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -22,14 +21,13 @@ from ..model.spec import ImageSpec
 from ..reports.printable import printable
 from ..resources import shipped_matrix
 from ..system.files import read_file, write_atomically
-from . import as_started
+from . import Given, as_started, declared
 
 if TYPE_CHECKING:
     from ..certify.trust import Terms, Trust, TrustFile
     from ..records.store import Store
     from ..registry.client import Registry
 
-F = TypeVar("F", bound=Callable[..., Any])
 #: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -39,25 +37,14 @@ DIRECTORY = click.Path(file_okay=False, path_type=Path)
 OWN_MATRIX = Path("matrix.yaml")
 
 
-def together(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return one decorator that adds these options, in this order."""
+def option(text: str, *into: str, env: str | None = None, **settings: Any) -> Any:
+    """Return an option, which is the default of the argument that gets its value: see `Given`.
 
-    def decorate(function: F) -> F:
-        for option in reversed(options):
-            function = option(function)
-        return function
-
-    return decorate
-
-
-def option(
-    usage: str, *into: str, help: str = "", env: str | None = None, **settings: Any
-) -> Callable[[F], F]:
-    """Return an option that is written as in a synopsis: `--gpu MODEL`, or `--gpu MODEL...` if repeatable.
-
-    `--mode eager|xla` takes one of these words, `FILE` any path, and `DIRECTORY` one that is not a file.
-    into: the argument that gets the value, if it has another name. env: the variable that sets it, too.
+    text: as `--help` shows it, such as `--gpu MODEL  The GPU.`, or `--gpu MODEL...  The GPUs.` if it is
+    repeatable. `--mode eager|xla` takes one of these words, `FILE` any path, and `DIRECTORY` one that is not
+    a file. into: the name of its value, if it is not that of the argument. env: the variable that sets it.
     """
+    usage, _, help = text.partition("  ")
     name, _, shown = usage.partition(" ")
     metavar = shown.removesuffix("...")
     if "|" in metavar and metavar.islower():
@@ -68,33 +55,36 @@ def option(
             "type": {"FILE": PATH, "DIRECTORY": DIRECTORY}.get(metavar),
             **settings,
         }
-    return click.option(
-        name, *into, multiple=shown != metavar, envvar=env, show_envvar=env is not None, help=help, **settings
-    )
+    settings |= {"multiple": shown != metavar, "envvar": env, "show_envvar": env is not None, "help": help}
+    return Given(lambda argument: [click.Option([name, *(into or argument.split())], **settings)])
 
 
-def flag(*names: str, help: str) -> Callable[[F], F]:
+def argument(metavar: str | None = None, **settings: Any) -> Any:
+    """Return an argument of the command line. metavar: how `--help` shows it, if not by its name."""
+    return Given(lambda name: [click.Argument([name], metavar=metavar, **settings)])
+
+
+def flag(text: str, *into: str) -> Any:
     """Return an option without a value."""
-    return click.option(*names, is_flag=True, help=help)
+    return option(text, *into, is_flag=True)
 
 
 matrix = option(
-    "--matrix",
+    "--matrix  The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
     "matrix_path",
     type=PATH,
     callback=lambda _context, _parameter, value: value or default_matrix(),
-    help="The matrix file.  [default: matrix.yaml if there is one here, otherwise the one of this tool]",
 )
-profile = option("--profile", help="The profile of the matrix.  [default: quick]")
+profile = option("--profile  The profile of the matrix.  [default: quick]")
 select = option(
-    "--select EXPRESSION...",
+    "--select EXPRESSION...  Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or"
+    " gpu=h100; repeatable.",
     "selectors",
-    help="Only select matching cells, such as 'tensorflow>=2.20', python=3.12 or gpu=h100; repeatable.",
 )
 depth = option(
-    "--depth quick|full",
+    "--depth quick|full  quick: the checks that a verdict needs; full: all checks, with measurements that"
+    " take minutes.",
     default="quick",
-    help="quick: the checks that a verdict needs; full: all checks, with measurements that take minutes.",
 )
 
 
@@ -108,29 +98,26 @@ def _challenge(_: click.Context, __: click.Parameter, value: str | None) -> str 
 
 
 challenge = option(
-    "--challenge TEXT",
+    "--challenge TEXT  A challenge from whoever will certify, which the probe repeats in its report.",
     callback=_challenge,
-    help="A challenge from whoever will certify, which the probe repeats in its report.",
 )
 store = option(
-    "--store URL",
+    "--store URL  Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
+    "  [default: .validator/records.db next to the matrix]",
     "store_url",
     env="VALIDATOR_STORE",
-    help="Where records are stored: an SQLite file, or postgresql+psycopg://user@host/database."
-    "  [default: .validator/records.db next to the matrix]",
 )
 trust_file = option(
-    "--trust FILE",
+    "--trust FILE  The file that says who may sign, and which limits are refused.  [default: trust.yaml next"
+    " to the matrix, or in this directory]",
     "trust_path",
     env="VALIDATOR_TRUST",
-    help="The file that says who may sign, and which limits are refused.  [default: trust.yaml next to the"
-    " matrix, or in this directory]",
 )
 fleet_file = option(
-    "--fleet FILE",
+    "--fleet FILE  The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the"
+    " matrix]",
     "fleet_path",
     type=ANY_FILE,
-    help="The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the matrix]",
 )
 
 
@@ -219,52 +206,42 @@ class Project:
         return self.fleet_path or self.directory / NAME
 
 
-def gathered(into: str, value: type, *added: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Add options, and give the command one value in place of theirs: a dataclass with their names."""
+def gathered(value: type, *added: Given) -> Any:
+    """Return one argument in place of those of several options: a dataclass with their names.
 
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def command(*arguments: Any, **given: Any) -> Any:
-            stated = {each.name: given.pop(each.name) for each in fields(value) if each.name in given}
-            return function(*arguments, **{into: value(**stated)}, **given)
-
-        return cast(F, together(*added)(command))
-
-    return decorate
+    added: those options that the dataclass does not declare as the defaults of its fields.
+    """
+    own, made = declared(value)
+    return Given(lambda _: [*own, *(each for one in added for each in one.parameters(""))], made)
 
 
-_PROJECT = {"cells": together(profile, select), "store": store, "trust": trust_file, "fleet": fleet_file}
+_PROJECT = {"cells": (profile, select), "store": (store,), "trust": (trust_file,), "fleet": (fleet_file,)}
 
 
-def project(words: str = "") -> Callable[[F], F]:
-    """Add `--matrix` and these of `_PROJECT`. The command receives them as `project`."""
-    return gathered("project", Project, matrix, *(_PROJECT[word] for word in words.split()))
+def project(words: str = "") -> Any:
+    """Return a `Project` of `--matrix` and these of `_PROJECT`."""
+    return gathered(Project, matrix, *(one for word in words.split() for one in _PROJECT[word]))
 
 
-def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Callable[[F], F]:
-    """Add `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
+def formats(*formats: str, short: tuple[str, ...] = ("json",)) -> Any:
+    """Return `--format`, whose first value is the default, and a flag such as `--json` for each of `short`.
 
-    The command receives the format as `format_`. Contradicting options are a usage error.
+    Contradicting options are a usage error.
     """
     switches = [name for name in short if name in formats]
+    usage = f"--format  The format of the result on stdout.  [default: {formats[0]}]"
+    asked = [flag(f"--{name}  Short for --format {name}.", f"as_{name}") for name in switches]
+    asked.append(option(usage, "format_", type=click.Choice(formats)))
 
-    def decorate(function: F) -> F:
-        @functools.wraps(function)
-        def command(*arguments: Any, format_: str | None, **given: Any) -> Any:
-            named = {f"--{name}": name for name in switches if given.pop(f"as_{name}")}
-            if format_ is not None:
-                named[f"--format {format_}"] = format_
-            if len(set(named.values())) > 1:
-                raise click.UsageError(f"{' and '.join(named)} can't be combined")
-            return function(*arguments, format_=next(iter(named.values()), formats[0]), **given)
+    def chosen(said: dict[str, Any]) -> str:
+        named = {f"--{name}": name for name in switches if said[f"as_{name}"]}
+        if said["format_"] is not None:
+            named[f"--format {said['format_']}"] = said["format_"]
+        if len(set(named.values())) > 1:
+            raise click.UsageError(f"{' and '.join(named)} can't be combined")
+        return next(iter(named.values()), formats[0])
 
-        default = f"The format of the result on stdout.  [default: {formats[0]}]"
-        return together(
-            *(flag(f"--{name}", f"as_{name}", help=f"Short for --format {name}.") for name in switches),
-            option("--format", "format_", type=click.Choice(formats), help=default),
-        )(cast(F, command))
-
-    return decorate
+    return Given(lambda _: [each for one in asked for each in one.parameters("")], chosen)
 
 
 def reject(names: Iterable[str], reason: str) -> None:
@@ -292,6 +269,11 @@ def default_matrix() -> Path:
 def print_status(text: str) -> None:
     """Print a line to stderr, since stdout is only for results. The text may come from anywhere."""
     click.echo(as_started(printable(text)), err=True)
+
+
+def text_width() -> int:
+    """Return the columns at which lines are wrapped: 80, or fewer on a terminal that is narrower."""
+    return min(shutil.get_terminal_size().columns if sys.stdout.isatty() else 80, 80)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: bool = False) -> None:
@@ -350,19 +332,16 @@ def open_registry(repository: str, plain_http: bool) -> Registry:
 
 
 registry = option(
-    "--registry REGISTRY/NAME",
+    "--registry REGISTRY/NAME  The repository of the images, such as ghcr.io/team/tensorflow.",
     "repository",
     env="VALIDATOR_REGISTRY",
-    help="The repository of the images, such as ghcr.io/team/tensorflow.",
 )
 trusted_root = option(
-    "--trusted-root FILE",
+    "--trusted-root FILE  The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
     type=FILE,
-    help="The trusted roots of your own Sigstore.  [default: those of the public Sigstore]",
 )
 plain_http = flag(
-    "--plain-http",
-    help="Connect to the registry without TLS.  [default: only for a registry on this machine]",
+    "--plain-http  Connect to the registry without TLS.  [default: only for a registry on this machine]"
 )
 
 
@@ -389,56 +368,47 @@ class Builder:
             raise click.UsageError("--identity and --issuer belong together")
 
 
-def builder(switch: str, signed: str) -> Callable[[F], F]:
-    """Add `--builder-key`, `--identity` and `--issuer`. The command receives them as `builder`.
+def builder(switch: str, signed: str) -> Any:
+    """Return a `Builder` of `--builder-key`, `--identity` and `--issuer`.
 
     switch: the option without which they have no effect. signed: what is signed.
     """
     return gathered(
-        "builder",
         Builder,
         option(
-            "--builder-key FILE",
+            f"--builder-key FILE  With {switch}: the private key that signs {signed}, or env://NAME; its"
+            " password comes from COSIGN_PASSWORD.  [default: this machine's own key]",
             type=str,
             env="VALIDATOR_BUILDER_KEY",
-            help=f"With {switch}: the private key that signs {signed}, or env://NAME; its password"
-            " comes from COSIGN_PASSWORD.  [default: this machine's own key]",
         ),
         option(
-            "--identity NAME",
-            help=f"With {switch}: sign as this identity, with its OIDC token, not with a key.",
+            f"--identity NAME  With {switch}: sign as this identity, with its OIDC token, not with a key."
         ),
-        option("--issuer URL", help="With --identity: the issuer of the OIDC token."),
+        option("--issuer URL  With --identity: the issuer of the OIDC token."),
     )
 
 
-_trust_options = together(
-    option("--key FILE", env="VALIDATOR_KEY", help="The public key that certificates must be signed with."),
+_TRUST = (
+    option("--key FILE  The public key that certificates must be signed with.", env="VALIDATOR_KEY"),
     option(
-        "--identity NAME",
-        help="Without a key: the identity that must have signed, such as the URL of a workflow.",
+        "--identity NAME  Without a key: the identity that must have signed, such as the URL of a workflow."
     ),
-    option("--issuer URL", help="Without a key: the issuer of the identity's OIDC token."),
+    option("--issuer URL  Without a key: the issuer of the identity's OIDC token."),
     trusted_root,
+    flag("--fixtures  For tests: accept certificates of made-up records, signed with a throw-away key."),
+    option("--max-age AGE  Reject measurements older than this, such as 7d or 12h.", callback=parse_age),
     flag(
-        "--fixtures", help="For tests: accept certificates of made-up records, signed with a throw-away key."
-    ),
-    option(
-        "--max-age AGE", callback=parse_age, help="Reject measurements older than this, such as 7d or 12h."
-    ),
-    flag(
-        "--accept-expired",
-        help="Also accept expired certificates. They expire 14 days after the measurement, unless the signer"
-        " chose otherwise.",
+        "--accept-expired  Also accept expired certificates. They expire 14 days after the measurement,"
+        " unless the signer chose otherwise."
     ),
     trust_file,
 )
 
 
 _bundle_option = option(
-    "--from-bundle DIRECTORY",
+    "--from-bundle DIRECTORY  Use the images and certificates of a bundle that `bundle receive` unpacked,"
+    " without a network.",
     "bundle",
-    help="Use the images and certificates of a bundle that `bundle receive` unpacked, without a network.",
 )
 
 
@@ -453,41 +423,29 @@ def open_bundle(directory: Path) -> Registry:
     return in_layout(directory / "images", directory / "certificates")
 
 
-def certificates(*, need_registry: bool = True, bundles: bool = True) -> Callable[[F], F]:
-    """Add the options of every command that reads certificates. bundles: also those of a bundle.
+def certificates(*, need_registry: bool = True, bundles: bool = True) -> Any:
+    """Return the `Terms` of the options of every command that reads certificates. bundles: also a bundle's.
 
-    The command receives the resulting `registry` and `terms`, and `plain_http` and `bundle` if it has
-    arguments of these names. Wrong options are reported before anything else is done. `rebuild` needs no
-    trusted signer, and neither does `uncertified` unless a signer is named: then `terms` is None. Without
-    --registry and --from-bundle, `registry` is None.
+    The command may also have the arguments `registry`, `plain_http` and `bundle`. Wrong options are reported
+    before anything else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a
+    signer is named: then the terms are None. Without --registry and --from-bundle, `registry` is None.
     """
+    asked = (registry, *((_bundle_option,) if bundles else ()), plain_http, *_TRUST)
 
-    def decorate(function: F) -> F:
-        names = inspect.signature(function).parameters.keys()
+    def terms_of(said: dict[str, Any]) -> Terms | None:
+        repository, bundle = said["repository"], said.get("bundle")
+        if need_registry and not (repository or bundle):
+            raise click.MissingParameter(param_hint="'--registry'", param_type="option")
+        terms, said["registry"] = _terms_of(said), None
+        if bundle is not None:
+            said["registry"] = open_bundle(bundle)
+            if terms is not None:
+                _check_own_trust(bundle, terms.trust, said["trust_path"])
+        elif repository:
+            said["registry"] = open_registry(repository, said["plain_http"])
+        return terms
 
-        @functools.wraps(function)
-        def command(*arguments: Any, **given: Any) -> Any:
-            taken = {name: given.pop(name, None) for name in ("plain_http", "bundle", "trust_path")}
-            repository, bundle, trust_path = given.pop("repository"), taken["bundle"], taken["trust_path"]
-            if need_registry and not (repository or bundle):
-                raise click.MissingParameter(param_hint="'--registry'", param_type="option")
-            terms = _terms_of(given, trust_path)
-            registry: Registry | None = None
-            if bundle is not None:
-                registry = open_bundle(bundle)
-                if terms is not None:
-                    _check_own_trust(bundle, terms.trust, trust_path)
-            elif repository:
-                registry = open_registry(repository, taken["plain_http"])
-            given |= {name: value for name, value in taken.items() if name in names}
-            if "project" in names:
-                given["trust_path"] = trust_path
-            return function(*arguments, registry=registry, terms=terms, **given)
-
-        more = (_bundle_option,) if bundles else ()
-        return cast(F, together(registry, *more, plain_http, _trust_options)(cast(F, command)))
-
-    return decorate
+    return Given(lambda _: [each for one in asked for each in one.parameters("")], terms_of)
 
 
 def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> None:
@@ -509,32 +467,27 @@ def _check_own_trust(bundle: Path, trust: Trust, trust_path: Path | None) -> Non
             )
 
 
-def _terms_of(given: dict[str, Any], trust_path: Path | None) -> Terms | None:
-    """Pop the trust options of a command, and return whom to trust; None if nobody needs to be trusted.
+def _terms_of(said: dict[str, Any]) -> Terms | None:
+    """Return whom the trust options of a command say to trust; None if nobody needs to be trusted.
 
     Raises InputError if no signer is named, or if a key or the trust file can't be used.
     """
-    key, identity, issuer, trusted_root, fixtures, max_age, accept_expired = (
-        given.pop(name)
-        for name in (
-            "key", "identity", "issuer", "trusted_root", "fixtures", "max_age", "accept_expired",
-        )
-    )  # fmt: skip
+    key, identity, issuer, trust_path = (said[name] for name in ("key", "identity", "issuer", "trust_path"))
     # To compare layers with wheels, nobody needs to be trusted.
-    if given.get("rebuild") or (given.get("uncertified") and not (key or identity or issuer)):
+    if said.get("rebuild") or (said.get("uncertified") and not (key or identity or issuer)):
         return None
     from ..certify.trust import Terms, Trust
 
     # The file next to the matrix need not exist.
-    project = Project(given.get("matrix_path") or Path(), trust_path=trust_path)
+    project = Project(said.get("matrix_path") or Path(), trust_path=trust_path)
     refused = project.read_trust(needed=trust_path is not None).refuse_limits
     # An identity on the command line overrides the key in the environment.
     source = click.get_current_context().get_parameter_source("key")
     if identity and source is not click.core.ParameterSource.COMMANDLINE:
         key = None
-    trust = Trust(key, identity, issuer, trusted_root, fixtures, refused)
+    trust = Trust(key, identity, issuer, said["trusted_root"], said["fixtures"], refused)
     trust.check()
-    return Terms(trust, max_age, accept_expired)
+    return Terms(trust, said["max_age"], said["accept_expired"])
 
 
 # Say what the facts mean for a command: that they are out of date, and why they recommend versions.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -45,93 +43,79 @@ from .options import Project, flag, option, print_status
 
 
 @click.command("predict", cls=Command)
-@option(
-    "--tensorflow VERSION",
-    help="The TensorFlow release, such as 2.21.0; without it, the newest that works is named.",
-)
-@option(
-    "--image NAME",
-    "reference",
-    help="Predict for the TensorFlow in an official image, such as tensorflow/tensorflow:2.17.0-gpu.",
-)
-@option(
-    "--requirements FILE...",
-    "files",
-    help="Predict for the TensorFlow that this file pins, on each --host: a lock, requirements.txt,"
-    " pyproject.toml, environment.yml or a Dockerfile; repeatable.",
-)
-@option(
-    "--host GPU:DRIVER...",
-    "hosts",
-    help="A machine for --requirements, such as h100:535.183.01 or 'RTX 4090:580'; repeatable.",
-)
-@option(
-    "--python VERSION",
-    help="The Python version, such as 3.12.  [default: the newest one that it has wheels for]",
-)
-@option(
-    "--policy POLICY",
-    help="The default of --cuda and --cudnn: recommended, as-built or latest.  [default: recommended;"
-    " as-built if one of them is given; with --extra, what pip chooses]",
-)
-@option("--cuda POLICY", help="The CUDA version: one of these policies, or a version such as 12.8.")
-@option("--cudnn POLICY", help="The cuDNN version: one of these policies, or a version such as 9.10.")
-@option("--variant gpu|cpu", default="gpu")
-@option(
-    "--driver RELEASE",
-    help="The machine's driver: a release such as 535.183.01, a branch such as 535, or the CUDA version that"
-    " nvidia-smi shows, such as 12.2.",
-)
-@option("--gpu MODEL", help="The machine's GPU, such as h100 or 'RTX 4090'.")
-@option(
-    "--compute-capability VERSION",
-    "capability",
-    help="The GPU's compute capability, such as 9.0, if the model is unknown.",
-)
-@option("--compat CUDA", help="The cuda-compat package on the loader's path, such as 12.9.")
-@option("--system", type=click.Choice(SYSTEMS), help="The operating system.  [default: linux]")
-@option("--machine", type=click.Choice(MACHINES), help="The architecture.  [default: x86_64]")
-@option(
-    "--kernel-modules", type=click.Choice(KERNEL_MODULES), help="The kind of the driver's kernel modules."
-)
-@option(
-    "--wheel SOURCE|FILE",
-    help=f"Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file, which is inspected."
-    "  [default: pypi]",
-)
-@option(
-    "--extra/--no-extra",
-    default=None,
-    help="Predict for TensorFlow that pip installed, with or without its extra and-cuda, not for an image.",
-)
-@option(
-    "--package NAME==VERSION...",
-    "packages",
-    callback=lambda _context, _parameter, values: read_packages(values),
-    help="Another package in the environment, such as torch==2.6.0; repeatable.",
-)
-@option(
-    "--mode",
-    type=click.Choice(MODES),
-    help="Predict only for eager operations or only for XLA.  [default: both]",
-)
-@flag(
-    "--from-host",
-    help="With --tensorflow: use this machine's system, driver and GPU where they are not given.",
-)
-@options.formats("text", "json", "markdown", "github", "constraints", short=("json",))
-@options.gathered("host", Host)
-@options.gathered("software", Software)
 def predict_command(
-    host: Host,
-    software: Software,
-    reference: str | None,
-    files: tuple[Path, ...],
-    hosts: tuple[str, ...],
-    policy: str | None,
-    mode: str | None,
-    from_host: bool,
-    format_: str,
+    tensorflow: str | None = option(
+        "--tensorflow VERSION  The TensorFlow release, such as 2.21.0; without it, the newest that works is"
+        " named."
+    ),
+    reference: str | None = option(
+        "--image NAME  Predict for the TensorFlow in an official image, such as"
+        " tensorflow/tensorflow:2.17.0-gpu."
+    ),
+    files: tuple[Path, ...] = option(
+        "--requirements FILE...  Predict for the TensorFlow that this file pins, on each --host: a lock,"
+        " requirements.txt, pyproject.toml, environment.yml or a Dockerfile; repeatable."
+    ),
+    hosts: tuple[str, ...] = option(
+        "--host GPU:DRIVER...  A machine for --requirements, such as h100:535.183.01 or 'RTX 4090:580';"
+        " repeatable."
+    ),
+    python: str | None = option(
+        "--python VERSION  The Python version, such as 3.12.  [default: the newest one that it has wheels"
+        " for]"
+    ),
+    policy: str | None = option(
+        "--policy POLICY  The default of --cuda and --cudnn: recommended, as-built or latest.  [default:"
+        " recommended; as-built if one of them is given; with --extra, what pip chooses]"
+    ),
+    cuda: str | None = option(
+        "--cuda POLICY  The CUDA version: one of these policies, or a version such as 12.8."
+    ),
+    cudnn: str | None = option(
+        "--cudnn POLICY  The cuDNN version: one of these policies, or a version such as 9.10."
+    ),
+    variant: str = option("--variant gpu|cpu", default="gpu"),
+    driver: str | None = option(
+        "--driver RELEASE  The machine's driver: a release such as 535.183.01, a branch such as 535, or the"
+        " CUDA version that nvidia-smi shows, such as 12.2."
+    ),
+    gpu: str | None = option("--gpu MODEL  The machine's GPU, such as h100 or 'RTX 4090'."),
+    capability: str | None = option(
+        "--compute-capability VERSION  The GPU's compute capability, such as 9.0, if the model is unknown."
+    ),
+    compat: str | None = option("--compat CUDA  The cuda-compat package on the loader's path, such as 12.9."),
+    system: str | None = option(
+        "--system  The operating system.  [default: linux]", type=click.Choice(SYSTEMS)
+    ),
+    machine: str | None = option(
+        "--machine  The architecture.  [default: x86_64]", type=click.Choice(MACHINES)
+    ),
+    kernel_modules: str | None = option(
+        "--kernel-modules  The kind of the driver's kernel modules.", type=click.Choice(KERNEL_MODULES)
+    ),
+    wheel: str | None = option(
+        f"--wheel SOURCE|FILE  Where the TensorFlow package comes from: {', '.join(WHEELS)}, or a wheel file,"
+        " which is inspected.  [default: pypi]"
+    ),
+    extra: bool | None = option(
+        "--extra/--no-extra  Predict for TensorFlow that pip installed, with or without its extra and-cuda,"
+        " not for an image.",
+        default=None,
+    ),
+    packages: tuple[tuple[str, str], ...] = option(
+        "--package NAME==VERSION...  Another package in the environment, such as torch==2.6.0; repeatable.",
+        callback=lambda _context, _parameter, values: read_packages(values),
+    ),
+    mode: str | None = option(
+        "--mode  Predict only for eager operations or only for XLA.  [default: both]",
+        type=click.Choice(MODES),
+    ),
+    from_host: bool = flag(
+        "--from-host  With --tensorflow: use this machine's system, driver and GPU where they are not given."
+    ),
+    format_: str = options.formats("text", "json", "markdown", "github", "constraints", short=("json",)),
+    host: Host = options.gathered(Host),
+    software: Software = options.gathered(Software),
 ) -> int:
     """Predict whether one combination works, and show every reason with its fact and its source.
 
@@ -352,8 +336,6 @@ def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
 # project pins work on its machines?
 
 
-#: Columns at which lines are wrapped, in a file and on a terminal that is at least as wide.
-_WIDTH = 80
 _CAPABILITY = re.compile(r"\d{1,2}\.\d")
 
 
@@ -380,8 +362,7 @@ def predict_newest(asked: Question, format_: str) -> int:
     if format_ == "json":
         click.echo(json_text(answer))
     else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-        click.echo(as_started(what_works_text(answer, min(columns, _WIDTH))), nl=False)
+        click.echo(as_started(what_works_text(answer, options.text_width())), nl=False)
         print_status("--json gives all reasons with their sources.")
     return EXIT_FAILED if answer["outcome"] == Outcome.FAILS.value else EXIT_OK
 
@@ -451,9 +432,10 @@ def _host(text: str) -> HostClass:
 
 
 @click.command("plan", cls=Command)
-@options.project("cells")
-@options.formats("table", "json", "github", "github-images")
-def plan_command(project: Project, format_: str) -> None:
+def plan_command(
+    project: Project = options.project("cells"),
+    format_: str = options.formats("table", "json", "github", "github-images"),
+) -> None:
     """List the cells with their predictions and reasons, without running anything.
 
     The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job

@@ -25,7 +25,7 @@ from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
 from . import Command, options, program
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..locks.lock_files import LockDirectory
@@ -42,15 +42,16 @@ _TIMEOUT_S = 20.0
 
 
 @click.command("init", cls=Command)
-@option(
-    "--directory",
-    type=options.DIRECTORY,
-    default=Path(),
-    show_default=False,
-    help="Where to write the files: the root of your repository.  [default: the current directory]",
-)
-@flag("--force", help="Replace files that exist.")
-def init_command(directory: Path, force: bool) -> None:
+def init_command(
+    directory: Path = option(
+        "--directory  Where to write the files: the root of your repository.  [default: the current"
+        " directory]",
+        type=options.DIRECTORY,
+        default=Path(),
+        show_default=False,
+    ),
+    force: bool = flag("--force  Replace files that exist."),
+) -> None:
     """Write matrix.yaml, its locks and a workflow for a repository of your own.
 
     The matrix has an image that is predicted to work on this machine, and this machine's driver and GPUs. If
@@ -177,24 +178,22 @@ def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:
 
 
 @click.command("lock", cls=Command)
-@options.project("cells")
-@flag("--check", help="Write nothing; fail if a lock is missing or does not satisfy its spec.")
-@flag("--upgrade", help="Resolve again, even what is already locked.")
-@flag(
-    "--layers",
-    help="Also write images/layers.json: the digests of the images' layers. A machine that"
-    " has these rows does not make a layer that the registry has. Downloads the wheels of layers that have no"
-    " row and that this machine has not made yet.",
-)
-@option(
-    "--format pylock|requirements",
-    "format_",
-    help="Write the lock of one image for pip and uv instead, without resolving anything: pylock.toml"
-    " (PEP 751), or requirements with hashes.",
-)
-@option("--output FILE", type=options.ANY_FILE, help="With --format: write to a file.  [default: stdout]")
 def lock_command(
-    project: Project, check: bool, upgrade: bool, layers: bool, format_: str | None, output: Path | None
+    project: Project = options.project("cells"),
+    check: bool = flag("--check  Write nothing; fail if a lock is missing or does not satisfy its spec."),
+    upgrade: bool = flag("--upgrade  Resolve again, even what is already locked."),
+    layers: bool = flag(
+        "--layers  Also write images/layers.json: the digests of the images' layers. A machine that has these"
+        " rows does not make a layer that the registry has. Downloads the wheels of layers that have no row"
+        " and that this machine has not made yet."
+    ),
+    format_: str | None = option(
+        "--format pylock|requirements  Write the lock of one image for pip and uv instead, without resolving"
+        " anything: pylock.toml (PEP 751), or requirements with hashes."
+    ),
+    output: Path | None = option(
+        "--output FILE  With --format: write to a file.  [default: stdout]", type=options.ANY_FILE
+    ),
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes.
 
@@ -330,21 +329,16 @@ PARTS = ("facts", "python", "bases", "debian", "layers")
 
 
 @click.command("refresh", cls=Command)
-@click.argument("parts", nargs=-1, type=click.Choice((*PARTS, ALL)), metavar="[PART]...")
-@flag("--check", help="Only say what is new; the exit code is 1 if something is.")
-@flag("--dry-run", help="Do everything except writing the files.")
-@flag("--pre", "candidates", help="facts: also ask for release candidates.")
-@flag("--nightly", "nightlies", help="facts: also ask for the newest nightly build.")
-@flag("--keep", help="python: keep the locked versions that pyproject.toml still allows.")
-@flag("--if-gone", help="debian: change a lock only if its packages can no longer be downloaded.")
 def refresh_command(
-    parts: tuple[str, ...],
-    check: bool,
-    dry_run: bool,
-    candidates: bool,
-    nightlies: bool,
-    keep: bool,
-    if_gone: bool,
+    parts: tuple[str, ...] = argument("[PART]...", nargs=-1, type=click.Choice((*PARTS, ALL))),
+    check: bool = flag("--check  Only say what is new; the exit code is 1 if something is."),
+    dry_run: bool = flag("--dry-run  Do everything except writing the files."),
+    candidates: bool = flag("--pre  facts: also ask for release candidates."),
+    nightlies: bool = flag("--nightly  facts: also ask for the newest nightly build."),
+    keep: bool = flag("--keep  python: keep the locked versions that pyproject.toml still allows."),
+    if_gone: bool = flag(
+        "--if-gone  debian: change a lock only if its packages can no longer be downloaded."
+    ),
 ) -> int:
     """Ask for what is new, write it into the files of this checkout, and show the difference.
 

@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from collections.abc import Callable, Collection, Iterator
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
@@ -40,7 +39,7 @@ from ..resources import is_installed, manual
 from ..system.files import read_file, write_atomically
 from ..versions import is_numbers
 from . import SuggestingGroup, options
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..records.record_files import RefusedArtifact
@@ -52,11 +51,12 @@ def records_command() -> None:
 
 
 @records_command.command("compare")
-@click.argument("before", metavar="A")
-@click.argument("after", metavar="B")
-@options.project("store")
-@options.formats("table", "json")
-def compare_command(before: str, after: str, project: Project, format_: str) -> None:
+def compare_command(
+    before: str = argument("A"),
+    after: str = argument("B"),
+    project: Project = options.project("store"),
+    format_: str = options.formats("table", "json"),
+) -> None:
     """List the cells whose newest verdict differs between A and B, and what else changed with each.
 
     A and B are stores (a file or a URL), JSON Lines (a file or a directory), or points in time of this store:
@@ -64,7 +64,7 @@ def compare_command(before: str, after: str, project: Project, format_: str) -> 
     """
     from ..records.record_files import open_snapshot
 
-    now = datetime.now(timezone.utc)
+    now = now_utc()
     store = project.store
     with contextlib.ExitStack() as stack:
         believe = _believer(project)
@@ -82,21 +82,19 @@ def compare_command(before: str, after: str, project: Project, format_: str) -> 
 
 
 @records_command.command("regressions")
-@option(
-    "--since TIME",
-    default="7d",
-    help="Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
-)
-@option(
-    "--refused FILE",
-    "refused_path",
-    help="Also count the artifacts that `records merge --refused` wrote to this file.",
-)
-@option("--measured-since TIME", help="Leave out cells without a measurement since this time.")
-@options.project("store")
-@options.formats("table", "json", "issue")
 def regressions_command(
-    since: str, refused_path: Path | None, measured_since: str | None, project: Project, format_: str
+    since: str = option(
+        "--since TIME  Compare with this time: 2026-11-01, 2026-11-01T06:30, or 36h, 7d, 2w ago.",
+        default="7d",
+    ),
+    refused_path: Path | None = option(
+        "--refused FILE  Also count the artifacts that `records merge --refused` wrote to this file."
+    ),
+    measured_since: str | None = option(
+        "--measured-since TIME  Leave out cells without a measurement since this time."
+    ),
+    project: Project = options.project("store"),
+    format_: str = options.formats("table", "json", "issue"),
 ) -> int:
     """List the cells that are worse now than they were at a given time or later.
 
@@ -104,7 +102,7 @@ def regressions_command(
     according to the newest report. The exit code is 1 if there are any, or if any artifact was refused. The
     format issue is Markdown for an issue tracker, without names of people and machines.
     """
-    now = datetime.now(timezone.utc)
+    now = now_utc()
     at = parse_time(since, now)
     if at > now:
         raise InputError(f"--since {since}: this time is in the future", hint="give a time in the past")
@@ -139,17 +137,18 @@ def regressions_command(
 
 
 @records_command.command("bisect")
-@click.argument("cell")
-@options.project("store")
-@options.formats("text", "json")
-def bisect_command(cell: str, project: Project, format_: str) -> None:
+def bisect_command(
+    cell: str = argument(),
+    project: Project = options.project("store"),
+    format_: str = options.formats("text", "json"),
+) -> None:
     """Show the last good and the first bad record of CELL, and what changed between them.
 
     A record is good if its verdict is as good as the best one of the cell.
     """
     with project.open_store() as store:
         entries = store.judged(store.entries(cell))
-        history = histories(entries, datetime.now(timezone.utc)).get(cell)
+        history = histories(entries, now_utc()).get(cell)
         if history is None:
             reason = (
                 "all of its records have a finish time that can't be right"
@@ -206,32 +205,20 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 
 
 @records_command.command("merge")
-@click.argument("directory", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@option(
-    "--cells",
-    "cells_path",
-    type=options.FILE,
-    help="The cells that should have been measured, as `plan --format github` prints them.",
-)
-@option(
-    "--summary",
-    "summary_path",
-    type=options.ANY_FILE,
-    help="Append Markdown to this file: cells without a record, and what was refused.",
-)
-@option(
-    "--refused",
-    "refused_path",
-    type=options.ANY_FILE,
-    help="Write what was refused to this file, for `regressions --refused`.",
-)
-@options.project("store")
 def merge_command(
-    directory: Path,
-    cells_path: Path | None,
-    summary_path: Path | None,
-    refused_path: Path | None,
-    project: Project,
+    directory: Path = argument(type=click.Path(exists=True, file_okay=False, path_type=Path)),
+    cells_path: Path | None = option(
+        "--cells  The cells that should have been measured, as `plan --format github` prints them.",
+        type=options.FILE,
+    ),
+    summary_path: Path | None = option(
+        "--summary  Append Markdown to this file: cells without a record, and what was refused.",
+        type=options.ANY_FILE,
+    ),
+    refused_path: Path | None = option(
+        "--refused  Write what was refused to this file, for `regressions --refused`.", type=options.ANY_FILE
+    ),
+    project: Project = options.project("store"),
 ) -> None:
     """Merge records that other machines delivered: each directory in DIRECTORY is from one machine.
 
@@ -292,14 +279,14 @@ def _planned(path: Path) -> tuple[str, ...]:
 
 
 @records_command.command("salvage")
-@options.project("store")
-@option(
-    "--output",
-    required=True,
-    type=options.ANY_FILE,
-    help="The file to write, as JSON Lines; `records import` reads it.",
-)
-def salvage_command(project: Project, output: Path) -> int:
+def salvage_command(
+    project: Project = options.project("store"),
+    output: Path = option(
+        "--output  The file to write, as JSON Lines; `records import` reads it.",
+        required=True,
+        type=options.ANY_FILE,
+    ),
+) -> int:
     """Get the good records out of a damaged SQLite file, and say how many are lost.
 
     Writes every record that still matches its own digest. It also reads a file that SQLite rejects: cut off,
@@ -331,15 +318,14 @@ def salvage_command(project: Project, output: Path) -> int:
 
 
 @records_command.command("list")
-@options.project("store")
-@option("--cell", help="Only list records of this cell.")
-@option("--image", help="Only list records of this image spec.")
-@option(
-    "--verdict certified|works-on-cpu|failed|unproven|broken", help="Only list records with this verdict."
-)
-@options.formats("table", "json")
 def list_command(
-    project: Project, cell: str | None, image: str | None, verdict: str | None, format_: str
+    project: Project = options.project("store"),
+    cell: str | None = option("--cell  Only list records of this cell."),
+    image: str | None = option("--image  Only list records of this image spec."),
+    verdict: str | None = option(
+        "--verdict certified|works-on-cpu|failed|unproven|broken  Only list records with this verdict."
+    ),
+    format_: str = options.formats("table", "json"),
 ) -> None:
     """List records, oldest first."""
     with project.open_store() as store:
@@ -361,10 +347,11 @@ def list_command(
 
 
 @records_command.command("show")
-@click.argument("identifier")
-@options.project("store")
-@options.formats("text", "json")
-def show_command(identifier: str, project: Project, format_: str) -> None:
+def show_command(
+    identifier: str = argument(),
+    project: Project = options.project("store"),
+    format_: str = options.formats("text", "json"),
+) -> None:
     """Show one record with its checks. The first digits of its IDENTIFIER are enough."""
     with project.open_store() as store:
         record = store.get(identifier)
@@ -379,13 +366,13 @@ def show_command(identifier: str, project: Project, format_: str) -> None:
 
 
 @records_command.command("export")
-@options.project("store")
-@option(
-    "--output",
-    type=options.PATH,
-    help="The file to write; it is replaced only once everything is written.  [default: stdout]",
-)
-def export_command(project: Project, output: Path | None) -> None:
+def export_command(
+    project: Project = options.project("store"),
+    output: Path | None = option(
+        "--output  The file to write; it is replaced only once everything is written.  [default: stdout]",
+        type=options.PATH,
+    ),
+) -> None:
     """Export all records as JSON Lines."""
     from ..records import record_files
 
@@ -398,19 +385,17 @@ def export_command(project: Project, output: Path | None) -> None:
 
 
 @records_command.command("import")
-@click.argument("files", nargs=-1, type=options.PATH)
-@flag(
-    "--any-time", help="Also import records whose finish time can't be right. They never count as the newest."
-)
-@option(
-    "--report PATH...",
-    "reports",
-    type=options.PATH,
-    help="Import a report that probe.pyz wrote on another machine, as a record marked as imported.",
-)
-@options.project("store")
 def import_command(
-    files: tuple[Path, ...], any_time: bool, reports: tuple[Path, ...], project: Project
+    files: tuple[Path, ...] = argument(nargs=-1, type=options.PATH),
+    any_time: bool = flag(
+        "--any-time  Also import records whose finish time can't be right. They never count as the newest."
+    ),
+    reports: tuple[Path, ...] = option(
+        "--report PATH...  Import a report that probe.pyz wrote on another machine, as a record marked as"
+        " imported.",
+        type=options.PATH,
+    ),
+    project: Project = options.project("store"),
 ) -> None:
     """Import records from JSON Lines FILES (- for stdin), plain or gzipped. Importing twice changes nothing.
 
@@ -464,23 +449,20 @@ def _believer(project: Project) -> Callable[[Record], Record]:
 
 
 @records_command.command("publish")
-@click.argument("report", type=options.PATH)
-@option("--how TEXT", required=True, help="How the report was made: 'in a container'.")
-@flag("--imported", help="Say that a person sent the report.")
-@option(
-    "--by-default CHECK PROGRAM LOG...",
-    "programs",
-    nargs=3,
-    help="For a probe before 2.3: CHECK failed in full float32 only. PROGRAM describes a program"
-    " that does the same in TensorFlow's defaults and works; LOG is the file with its output. Repeatable.",
-)
-@option(
-    "--directory",
-    type=options.DIRECTORY,
-    help="Where to write the file.  [default: measurements/ of the checkout]",
-)
 def publish_command(
-    report: Path, how: str, imported: bool, programs: tuple[tuple[str, str, str], ...], directory: Path | None
+    report: Path = argument(type=options.PATH),
+    how: str = option("--how TEXT  How the report was made: 'in a container'.", required=True),
+    imported: bool = flag("--imported  Say that a person sent the report."),
+    programs: tuple[tuple[str, str, str], ...] = option(
+        "--by-default CHECK PROGRAM LOG...  For a probe before 2.3: CHECK failed in full float32 only."
+        " PROGRAM describes a program that does the same in TensorFlow's defaults and works; LOG is the file"
+        " with its output. Repeatable.",
+        nargs=3,
+    ),
+    directory: Path | None = option(
+        "--directory  Where to write the file.  [default: measurements/ of the checkout]",
+        type=options.DIRECTORY,
+    ),
 ) -> None:
     """Write a probe's REPORT from a real GPU to measurements/, where predict finds it.
 

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,7 +27,7 @@ from ..resources import install_hint
 from ..serve import Events
 from ..system.output_directory import update_directory
 from . import Command, SuggestingGroup, options
-from .options import F, Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -51,35 +51,35 @@ class PageOptions:
     answers: str
 
 
-def page_options(*, answers: str, only_with: str = "") -> Callable[[F], F]:
-    """Add `--registry`, `--certificates` and `--answers`. The command receives them as `page`.
+def page_options(*, answers: str, only_with: str = "") -> Any:
+    """Return `PageOptions` of `--registry`, `--certificates` and `--answers`.
 
     answers: the default of `--answers`. only_with: the option without which these have no effect.
     """
 
-    def described(text: str) -> str:
-        return f"With {only_with}: {text}" if only_with else f"{text[:1].upper()}{text[1:]}"
+    def described(usage: str, text: str) -> str:
+        return f"{usage}  With {only_with}: {text}" if only_with else f"{usage}  {text[:1].upper()}{text[1:]}"
 
     return options.gathered(
-        "page",
         PageOptions,
         option(
-            "--registry REGISTRY/NAME",
+            described("--registry REGISTRY/NAME", "the repository to pull the images from."),
             env="VALIDATOR_REGISTRY",
-            help=described("the repository to pull the images from."),
         ),
         option(
-            "--certificates FILE...",
-            "certificate_files",
-            help=described("certificates, as written by `verify --format json`; repeatable."),
-        ),
-        option(
-            "--answers npm|none|FILE",
-            default=answers,
-            help=described(
-                "let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use"
-                " what `npm pack` wrote; none: don't answer."
+            described(
+                "--certificates FILE...",
+                "certificates, as written by `verify --format json`; repeatable.",
             ),
+            "certificate_files",
+        ),
+        option(
+            described(
+                "--answers npm|none|FILE",
+                "let the page answer questions. npm: download Pyodide, which answers them, once; FILE: use"
+                " what `npm pack` wrote; none: don't answer.",
+            ),
+            default=answers,
         ),
     )
 
@@ -186,18 +186,17 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
 
 
 @click.command("report", cls=Command)
-@options.project("cells store")
-@option("--output", type=options.PATH, help="Write Markdown or JSON to this file instead of stdout.")
-@option(
-    "--html DIR",
-    "directory",
-    type=options.PATH,
-    help="Write a static web page to this directory, with badges and a Markdown table.",
-)
-@page_options(answers=NONE, only_with="--html")
-@options.formats("terminal", "markdown", "json")
 def report_command(
-    project: Project, output: Path | None, directory: Path | None, page: PageOptions, format_: str
+    project: Project = options.project("cells store"),
+    output: Path | None = option(
+        "--output  Write Markdown or JSON to this file instead of stdout.", type=options.PATH
+    ),
+    directory: Path | None = option(
+        "--html DIR  Write a static web page to this directory, with badges and a Markdown table.",
+        type=options.PATH,
+    ),
+    page: PageOptions = page_options(answers=NONE, only_with="--html"),
+    format_: str = options.formats("terminal", "markdown", "json"),
 ) -> None:
     """Show the matrix with its predictions and measured verdicts, or write it as a web page."""
     if directory is not None and (output is not None or format_ != "terminal"):
@@ -249,21 +248,20 @@ _PORT = 8642
 
 
 @click.command("serve", cls=Command)
-@options.project("cells store")
-@option(
-    "--host ADDRESS",
-    default="127.0.0.1",
-    help="The address to listen on. Only this machine can reach 127.0.0.1. Whoever can reach another address"
-    " can read the page.",
-)
-@option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=_PORT,
-    help="The port to listen on; 0 lets the system choose a free one.",
-)
-@page_options(answers=NPM)
-def serve_command(project: Project, host: str, port: int, page: PageOptions) -> None:
+def serve_command(
+    project: Project = options.project("cells store"),
+    host: str = option(
+        "--host ADDRESS  The address to listen on. Only this machine can reach 127.0.0.1. Whoever can reach"
+        " another address can read the page.",
+        default="127.0.0.1",
+    ),
+    port: int = option(
+        "--port  The port to listen on; 0 lets the system choose a free one.",
+        type=click.IntRange(0, 65535),
+        default=_PORT,
+    ),
+    page: PageOptions = page_options(answers=NPM),
+) -> None:
     """Show the page on this machine, with the progress of a running `build-matrix`, until Ctrl-C.
 
     It is the page of `report --html`, which is made again when there are new records. The server only reads.
@@ -335,14 +333,16 @@ _LOOPBACK = "127.0.0.1"
 
 
 @click.command("mcp", cls=Command)
-@flag("--http", help=f"Serve streamable HTTP on {_LOOPBACK}, which only programs of this machine can reach.")
-@option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=_MCP_PORT,
-    help="With --http: the port to listen on; 0 lets the system choose a free one.",
-)
-def mcp_command(http: bool, port: int) -> None:
+def mcp_command(
+    http: bool = flag(
+        f"--http  Serve streamable HTTP on {_LOOPBACK}, which only programs of this machine can reach."
+    ),
+    port: int = option(
+        "--port  With --http: the port to listen on; 0 lets the system choose a free one.",
+        type=click.IntRange(0, 65535),
+        default=_MCP_PORT,
+    ),
+) -> None:
     """Answer the questions of assistants, by the Model Context Protocol.
 
     An assistant starts this command and talks to it over stdin and stdout: which releases work, whether one
@@ -416,19 +416,19 @@ def data_command() -> None:
 
 
 @data_command.command("export")
-@click.argument("directory", type=options.PATH)
-@options.project("cells store")
-@option(
-    "--format LIST",
-    "formats",
-    callback=_formats,
-    help="The formats to write, separated by commas.  [default: json,csv,parquet; Parquet needs pyarrow]",
-)
-@flag(
-    "--no-redact",
-    help="Keep names of people and machines, addresses and credentials. Do not publish such an export.",
-)
-def export_command(directory: Path, project: Project, formats: tuple[str, ...], no_redact: bool) -> None:
+def export_command(
+    directory: Path = argument(type=options.PATH),
+    project: Project = options.project("cells store"),
+    formats: tuple[str, ...] = option(
+        "--format LIST  The formats to write, separated by commas.  [default: json,csv,parquet; Parquet"
+        " needs pyarrow]",
+        callback=_formats,
+    ),
+    no_redact: bool = flag(
+        "--no-redact  Keep names of people and machines, addresses and credentials. Do not publish such an"
+        " export."
+    ),
+) -> None:
     """Write facts, predictions, records and messages to DIRECTORY, with schemas and a description.
 
     DIRECTORY must be new, be empty, or hold an older export, which the new one replaces when it is complete.

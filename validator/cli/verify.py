@@ -18,7 +18,7 @@ from ..reports.printable import json_text, one_line
 from ..system.package_sources import host_sources
 from . import Command, SuggestingGroup, options
 from .images import name_option
-from .options import Project, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 if TYPE_CHECKING:
     from ..assemble.image import Compared
@@ -28,22 +28,16 @@ if TYPE_CHECKING:
 
 
 @click.command("verify", cls=Command)
-@click.argument("images", nargs=-1, metavar="[IMAGE]...")
-@flag(
-    "--rebuild",
-    help="Instead, make every layer of these images again from the wheels of their locks, and say if they are"
-    " exactly that. Needs no key.",
-)
-@options.certificates()
-@options.project()
-@options.formats("table", "json")
 def verify_command(
-    images: Sequence[str],
     registry: Registry,
-    terms: Terms | None,
-    rebuild: bool,
-    project: Project,
-    format_: str,
+    images: Sequence[str] = argument("[IMAGE]...", nargs=-1),
+    rebuild: bool = flag(
+        "--rebuild  Instead, make every layer of these images again from the wheels of their locks, and say"
+        " if they are exactly that. Needs no key."
+    ),
+    terms: Terms | None = options.certificates(),
+    project: Project = options.project(),
+    format_: str = options.formats("table", "json"),
 ) -> int:
     """Verify the certificates of images: signature, digest, time and checks.
 
@@ -181,45 +175,35 @@ def trust_command() -> None:
 
 
 @trust_command.command("export")
-@option(
-    "--format cosign|jq|policy-controller|kyverno|connaisseur",
-    "format_",
-    required=True,
-    callback=_check_policy_format,
-    help="cosign: Rego for `cosign verify-attestation --policy`; jq: a filter for its output;"
-    " policy-controller: a ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an"
-    " error that says why Connaisseur can't enforce a certificate.",
-)
-@option(
-    "--driver BRANCH...",
-    "drivers",
-    required=True,
-    help="A driver of the cluster's nodes: a branch such as 580, or a release; repeatable.",
-)
-@option(
-    "--gpu MODEL...",
-    "gpus",
-    required=True,
-    help="A GPU of the cluster's nodes: h100, 'RTX 4090', or a compute capability such as 9.0; repeatable.",
-)
-@option(
-    "--max-age AGE",
-    callback=options.parse_age,
-    help="Reject measurements older than this, such as 7d or 12h.  [default: until the certificate expires]",
-)
-@options.registry
-@flag(
-    "--fixtures", help="For tests: accept only certificates of made-up records, signed with a throw-away key."
-)
-@options.project("trust")
 def export_command(
-    format_: str,
-    drivers: tuple[str, ...],
-    gpus: tuple[str, ...],
-    max_age: timedelta | None,
-    repository: str | None,
-    fixtures: bool,
-    project: Project,
+    format_: str = option(
+        "--format cosign|jq|policy-controller|kyverno|connaisseur  cosign: Rego for `cosign"
+        " verify-attestation --policy`; jq: a filter for its output; policy-controller: a"
+        " ClusterImagePolicy; kyverno: a ClusterPolicy; connaisseur: only an error that says why Connaisseur"
+        " can't enforce a certificate.",
+        required=True,
+        callback=_check_policy_format,
+    ),
+    drivers: tuple[str, ...] = option(
+        "--driver BRANCH...  A driver of the cluster's nodes: a branch such as 580, or a release;"
+        " repeatable.",
+        required=True,
+    ),
+    gpus: tuple[str, ...] = option(
+        "--gpu MODEL...  A GPU of the cluster's nodes: h100, 'RTX 4090', or a compute capability such as"
+        " 9.0; repeatable.",
+        required=True,
+    ),
+    max_age: timedelta | None = option(
+        "--max-age AGE  Reject measurements older than this, such as 7d or 12h.  [default: until the"
+        " certificate expires]",
+        callback=options.parse_age,
+    ),
+    repository: str | None = options.registry,
+    fixtures: bool = flag(
+        "--fixtures  For tests: accept only certificates of made-up records, signed with a throw-away key."
+    ),
+    project: Project = options.project("trust"),
 ) -> None:
     """Write a policy that accepts only images with a good certificate for a cluster.
 
@@ -250,13 +234,13 @@ _TOOLS = {"policy-controller": "policy-controller", "kyverno": "Kyverno up to 1.
 
 
 @click.command("promote", cls=Command)
-@options.certificates(bundles=False)
-@options.project()
-@name_option
-@flag("--dry-run", help="Show what would move, and move nothing.")
-@options.formats("text", "json")
 def promote_command(
-    registry: Registry, terms: Terms, project: Project, additions: str | None, dry_run: bool, format_: str
+    registry: Registry,
+    terms: Terms = options.certificates(bundles=False),
+    project: Project = options.project(),
+    additions: str | None = name_option,
+    dry_run: bool = flag("--dry-run  Show what would move, and move nothing."),
+    format_: str = options.formats("text", "json"),
 ) -> int:
     """Move the aliases (latest, 2.21, 2.21-driver535) to the best certified images.
 

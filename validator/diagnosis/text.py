@@ -401,6 +401,9 @@ def _strings(text: str, first: int) -> Iterator[_Placed]:
 
 #: The most bytes that are examined.
 LIMIT = 32 << 20
+#: How many bytes at each end of a text are searched for names, in addition to the lines that are shown. This
+#: takes a second or two.
+NAMED = 1 << 20
 #: The most bytes that are read from a pipe, which may have no end. A file may have any size.
 _MOST_PIPED = 1 << 30
 _CHUNK = 1 << 20
@@ -497,13 +500,19 @@ class Ends:
     last: bytes
     total: int
 
+    def named(self) -> str:
+        """Return the first and the last part, in which lines that are not shown may give names away."""
+        parts = (self.first[:NAMED], (self.last or self.first[NAMED:])[-NAMED:])
+        # Without its zeros, Latin text in UTF-16 is plain text.
+        return b"\n".join(parts).replace(b"\0", b"").decode("utf-8", errors="replace")
+
 
 def read(stream: BinaryIO, name: str) -> Pasted:
     """Read a stream of any size. name: its name in errors.
 
     Raises InputError if it is empty, not text, a report, or a pipe that does not end.
     """
-    return read_ends(_ends(stream, name), name)
+    return read_ends(ends_of(stream, name), name)
 
 
 def read_ends(ends: Ends, name: str) -> Pasted:
@@ -548,8 +557,10 @@ def refuse_compressed(data: bytes, name: str) -> None:
             raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
 
 
-def _ends(stream: BinaryIO, name: str) -> Ends:
-    first = stream.read(LIMIT)
+def ends_of(stream: BinaryIO, name: str) -> Ends:
+    """Read the part of a stream that is examined. Raises InputError for a pipe that does not end."""
+    # Some files of the kernel have nothing to read yet, and answer None.
+    first = stream.read(LIMIT) or b""
     total = len(first)
     if total < LIMIT:
         return Ends(first, b"", total)

@@ -36,7 +36,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from ..diagnosis import diagnose_file, diagnose_log
+from ..diagnosis import diagnose_ends, diagnose_log
+from ..diagnosis.text import ends_of
 from ..errors import InputError, ValidatorError
 from ..model.diagnosis import Diagnosis
 from ..redaction.redact import names_in
@@ -46,8 +47,6 @@ from .examine import CHECKS, examine, shareable_diagnosis
 _MAGIC = "gpu_doctor"
 #: Characters of a traceback that are kept: its end names the exception.
 _TRACEBACK = 20_000
-#: Bytes at the beginning and at the end of a file that are searched for names.
-_NAMES = 1 << 20
 #: IPython keeps the quotes of an argument.
 _QUOTED = re.compile(r"""^(["'])(.*)\1$""")
 _NEXT = "fix the first cause, restart the kernel, then run `%gpu_doctor` again"
@@ -227,18 +226,10 @@ def _cell(source: str, printed: str) -> Mapping[str, Any]:
 def _of_file(path: Path) -> Answer:
     try:
         with path.open("rb") as stream:
-            diagnosis = diagnose_file(stream, str(path))
-            # The lines that are shown may hold names that only other lines give away.
-            size = stream.seek(0, os.SEEK_END)
-            ends = []
-            for start in (0, max(_NAMES, size - _NAMES)):
-                stream.seek(start)
-                ends.append(stream.read(_NAMES))
+            ends = ends_of(stream, str(path))
     except OSError as error:
         raise InputError(f"{path} can't be read: {error.strerror}") from error
-    # Without its zeros, Latin text in UTF-16 is plain text.
-    text = b"\n".join(ends).replace(b"\0", b"").decode("utf-8", errors="replace")
-    return Answer("", (), shareable(diagnosis, names_in(text)))
+    return Answer("", (), shareable(diagnose_ends(ends, str(path)), names_in(ends.named())))
 
 
 # Keep what is printed to stderr while a notebook runs, by cell.

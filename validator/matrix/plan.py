@@ -159,6 +159,11 @@ class Plan:
         """The images of the cells, each once, in order."""
         return tuple(dict.fromkeys(planned.cell.image for planned in self.cells))
 
+    @property
+    def hosts(self) -> tuple[HostClass, ...]:
+        """The host classes of the cells, each once, in order."""
+        return tuple(dict.fromkeys(planned.cell.host for planned in self.cells))
+
 
 def plan(
     matrix: Matrix,

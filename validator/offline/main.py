@@ -1,7 +1,7 @@
 """`./measure`: receive the bundle next to it, and measure its images with what this machine has.
 
 The result is one file for `validator records import` on the machine that wrote the bundle. Nothing is
-installed, and no network is used. With an engine and a Python that runs the tool, `cli/signing.py` measures,
+installed, and no network is used. With an engine and a Python that runs the tool, `cli/building.py` measures,
 because only the tool can sign. Otherwise, this module runs the image as a node of Slurm does: each way is a
 `Runner` that takes the image from the bundle.
 """
@@ -89,7 +89,7 @@ for _, path in best.values():
 
 _MEASURE = """
 from validator.__main__ import main
-from validator.cli.signing import measure_received
+from validator.cli.building import measure_received
 main(measure_received)
 """
 

@@ -16,10 +16,10 @@ from playwright.sync_api import Browser, Page, expect
 from docs.images.make import HERE as PICTURES
 from docs.images.make import WIDTH, take
 from validator.answers import ask as native
-from validator.answers import cleaned
 from validator.diagnosis import diagnose_file
 from validator.reports.page.answers import Answers
 from validator.reports.page.site import ENTRY
+from validator.reports.printable import clean
 
 from ...corpus import reader
 from ...reports.page.test_site import HOSTILE
@@ -98,7 +98,7 @@ def test_the_answers_to_the_corpus_are_those_of_doctor(page: Page, step: int) ->
     assert len(entries) > 1000 // step
     answers = ask(page, [(why(entry.name), entry.content()) for entry in entries])
     for entry, (answer, _) in zip(entries, answers, strict=True):
-        wanted = cleaned(dataclasses.asdict(diagnose_file(io.BytesIO(entry.content()), entry.name)))
+        wanted = clean(dataclasses.asdict(diagnose_file(io.BytesIO(entry.content()), entry.name)))
         assert answer.get("diagnosis", answer) == wanted, entry.name
 
 
