@@ -38,7 +38,8 @@ ALL: Asked = {"none": sorted(CHECKS), **{name: list(fault.found_by) for name, fa
 
 def each_check_and_code_once() -> Asked:
     """Return the checks by fault so that each fault is found, each check finds one, and each code is seen."""
-    seen, asked = set(), dict(ALL)
+    seen: set[str] = set()
+    asked = dict(ALL)
     # Those that fewer checks find come first, so that the others need fewer checks.
     for name, fault in sorted(FAULTS.items(), key=lambda row: len(row[1].found_by)):
         new = []
