@@ -44,13 +44,14 @@ def _entries(entries: object) -> list[str]:
     return [page for entry in inner for page in _entries(entry)]
 
 
-def page_names() -> list[str]:
-    return sorted(TEXTS | made())
+def texts() -> dict[str, str]:
+    """Return the text of each page, with those that only the site has."""
+    return {**TEXTS, **made()}
 
 
 def test_the_navigation_has_every_page_once() -> None:
     found = _entries(navigation(DOCS, made()))
-    assert sorted(found) == page_names()
+    assert sorted(found) == sorted(texts())
     assert found[0] == HOME
 
 
@@ -99,7 +100,7 @@ def test_a_page_that_has_no_place_is_an_error(tmp_path: Path, name: str, text: s
 def test_github_and_the_site_show_the_same(site: Path) -> None:
     """Python-Markdown needs four spaces before what belongs to an entry of a list; GitHub takes two."""
     different = {}
-    for page, text in (TEXTS | made()).items():
+    for page, text in texts().items():
         github = content(MarkdownIt("commonmark").enable("table").render(text), article=False).elements
         ours = content((site / page).with_suffix(".html").read_text(encoding="utf-8")).elements
         if found := {name: (ours[name], github[name]) for name in STRUCTURE if ours[name] != github[name]}:
@@ -113,7 +114,7 @@ def test_no_page_is_written_twice() -> None:
 
 def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
     pages = {path: content(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
-    assert len(pages) > len(page_names())
+    assert len(pages) > len(texts())
     wrong = []
     for path, found in pages.items():
         for _, address in found.addresses:
@@ -172,10 +173,10 @@ def test_the_site_has_no_files_of_its_own_making(site: Path) -> None:
 
 
 def test_each_page_is_next_to_it_as_markdown(site: Path) -> None:
-    assert sorted(str(path.relative_to(site)) for path in site.rglob("*.md")) == page_names()
+    assert sorted(str(path.relative_to(site)) for path in site.rglob("*.md")) == sorted(texts())
     wrong = []
-    for name in page_names():
-        text, source = (site / name).read_text(encoding="utf-8"), (TEXTS | made())[name]
+    for name, source in texts().items():
+        text = (site / name).read_text(encoding="utf-8")
         assert text.count("\n## ") == source.count("\n## ") and len(text) > 0.9 * len(source), name
         for address in re.findall(r"(?<=\]\()[^)\s#]+", text):
             parts = urlsplit(address)
@@ -191,7 +192,7 @@ def test_the_list_for_programs_has_every_page_once(site: Path) -> None:
     assert list(sections) == ["Start", *PARTS.values(), "Optional"]
     rows = re.findall(r"^- \[.+\]\((\S+)\)(?:: [^\n]+\.)?$", text, re.MULTILINE)
     assert len(rows) == text.count("\n- ")
-    assert sorted(row.removeprefix(URLS["Documentation"]) for row in rows) == page_names()
+    assert sorted(row.removeprefix(URLS["Documentation"]) for row in rows) == sorted(texts())
     assert re.findall(r"\((\S+)\)", sections["Optional"])[0].removeprefix(URLS["Documentation"]) in made()
     assert (
         f"- [Answer an assistant's questions]({URLS['Documentation']}how-to/use-from-an-assistant.md):"
@@ -202,7 +203,7 @@ def test_the_list_for_programs_has_every_page_once(site: Path) -> None:
 def test_every_page_can_be_searched(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     assert {entry["location"].partition("#")[0] for entry in index["docs"]} == {
-        page.replace(".md", ".html") for page in page_names()
+        page.replace(".md", ".html") for page in texts()
     }
     # From disk, the same index is a script.
     assert (site / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = ")
