@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import hashlib
+import itertools
 import json
 import resource
 import socket
@@ -161,7 +163,13 @@ except ValidatorError as error:
     print(error)
     sys.exit(error.exit_code)
 """
-BOMB = gzip.compress(bytes(64 * MIB), 9)
+
+
+@functools.cache
+def bomb() -> bytes:
+    return gzip.compress(bytes(64 * MIB), 9)
+
+
 MANY = 3_000_000
 
 
@@ -170,7 +178,7 @@ MANY = 3_000_000
     ("code", "status", "headers", "body"),
     [
         (READ_INDEX, 200, [("Content-Type", JSON)], endless),
-        (READ_INDEX, 200, [("Content-Type", JSON), ("Content-Encoding", "gzip")], lambda: endless(BOMB)),
+        (READ_INDEX, 200, [("Content-Type", JSON), ("Content-Encoding", "gzip")], lambda: endless(bomb())),
         (
             READ_INDEX,
             200,
@@ -202,8 +210,8 @@ MANY = 3_000_000
         (READ_INDEX, 403, [], endless),
         (READ_MANIFEST, 200, [], endless),
         (READ_MANIFEST, 403, [], endless),
-        (READ_MANIFEST, 200, [("Content-Encoding", "gzip")], lambda: endless(BOMB)),
-        (READ_MANIFEST, 403, [("Content-Encoding", "gzip")], lambda: endless(BOMB)),
+        (READ_MANIFEST, 200, [("Content-Encoding", "gzip")], lambda: endless(bomb())),
+        (READ_MANIFEST, 403, [("Content-Encoding", "gzip")], lambda: endless(bomb())),
     ],
 )
 def test_no_answer_fills_the_memory(
@@ -524,26 +532,15 @@ def test_an_odd_address_of_a_registry_is_an_error(server: Server, where: str, ad
             registry(server).manifest(DIGEST)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "Retry-After",
-        "Content-Length",
-        "Range",
-        "OCI-Chunk-Min-Length",
-        "Content-Range",
-        "Docker-Content-Digest",
-        "Content-Type",
-        "Link",
-        "Location",
-    ],
-)
-@pytest.mark.parametrize(
-    "text", [*(one for one in ODD_NUMBERS if one != "٣"), "9" * 18, "0-0", "0-²", "bytes 9-1/x"]
-)
-@pytest.mark.parametrize("status", [200, 202])
-def test_an_odd_header_of_a_registry_is_an_error(server: Server, name: str, text: str, status: int) -> None:
-    reading(server, status, (name, text))
+ODD_HEADERS = (
+    "Retry-After", "Content-Length", "Range", "OCI-Chunk-Min-Length", "Content-Range",
+    "Docker-Content-Digest", "Content-Type", "Link", "Location",
+)  # fmt: skip
+ODD_VALUES = (*(one for one in ODD_NUMBERS if one != "٣"), "9" * 18, "0-0", "0-²", "bytes 9-1/x")
+
+
+@pytest.mark.slow
+def test_an_odd_header_of_a_registry_is_an_error(server: Server) -> None:
     actions: tuple[Callable[[], object], ...] = (
         lambda: registry(server).manifest(DIGEST),
         lambda: registry(server).digest_of("latest"),
@@ -551,9 +548,17 @@ def test_an_odd_header_of_a_registry_is_an_error(server: Server, name: str, text
         lambda: list(Blobs.to_read(registry(server).repository).read(DIGEST, 2)),
         lambda: Blobs.to_write(registry(server).repository).send(writing(b"xy")),
     )
-    for act in actions:
-        with contextlib.suppress(ValidatorError):
-            act()
+    raised = []
+    for name, text, status in itertools.product(ODD_HEADERS, ODD_VALUES, (200, 202)):
+        reading(server, status, (name, text))
+        for number, act in enumerate(actions):
+            try:
+                act()
+            except ValidatorError:
+                pass
+            except Exception as error:  # the other headers are sent all the same
+                raised.append((name, text, status, number, error))
+    assert raised == []
 
 
 @pytest.mark.parametrize("range_", ["0-0", "0-5", "0-99999999", "5-9", "0-²", ""])

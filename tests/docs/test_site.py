@@ -19,8 +19,6 @@ from .built import DOCS, ROOT, build, content
 
 #: Where each page of the site is -> its text, for those on GitHub and those that only the site has.
 TEXTS = {str(page.relative_to(DOCS)): page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md")}
-MADE = dict(made())
-PAGES = sorted(TEXTS | MADE)
 URLS = tomli.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
 #: What a reader would miss if one of the two showed it as something else, such as a list as text.
 STRUCTURE = (
@@ -46,9 +44,14 @@ def _entries(entries: object) -> list[str]:
     return [page for entry in inner for page in _entries(entry)]
 
 
+def texts() -> dict[str, str]:
+    """Return the text of each page, with those that only the site has."""
+    return {**TEXTS, **made()}
+
+
 def test_the_navigation_has_every_page_once() -> None:
-    found = _entries(navigation(DOCS, MADE))
-    assert sorted(found) == PAGES
+    found = _entries(navigation(DOCS, made()))
+    assert sorted(found) == sorted(texts())
     assert found[0] == HOME
 
 
@@ -94,22 +97,24 @@ def test_a_page_that_has_no_place_is_an_error(tmp_path: Path, name: str, text: s
         navigation(tmp_path)
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_github_and_the_site_show_the_same(site: Path, page: str) -> None:
+def test_github_and_the_site_show_the_same(site: Path) -> None:
     """Python-Markdown needs four spaces before what belongs to an entry of a list; GitHub takes two."""
-    text = (TEXTS | MADE)[page]
-    github = content(MarkdownIt("commonmark").enable("table").render(text), article=False).elements
-    ours = content((site / page).with_suffix(".html").read_text(encoding="utf-8")).elements
-    assert {name: ours[name] for name in STRUCTURE} == {name: github[name] for name in STRUCTURE}
+    different = {}
+    for page, text in texts().items():
+        github = content(MarkdownIt("commonmark").enable("table").render(text), article=False).elements
+        ours = content((site / page).with_suffix(".html").read_text(encoding="utf-8")).elements
+        if found := {name: (ours[name], github[name]) for name in STRUCTURE if ours[name] != github[name]}:
+            different[page] = found
+    assert different == {}
 
 
 def test_no_page_is_written_twice() -> None:
-    assert TEXTS.keys() & MADE.keys() == set()
+    assert TEXTS.keys() & made().keys() == set()
 
 
 def test_every_link_of_the_site_leads_somewhere(site: Path) -> None:
     pages = {path: content(path.read_text(encoding="utf-8")) for path in site.rglob("*.html")}
-    assert len(pages) > len(PAGES)
+    assert len(pages) > len(texts())
     wrong = []
     for path, found in pages.items():
         for _, address in found.addresses:
@@ -168,10 +173,10 @@ def test_the_site_has_no_files_of_its_own_making(site: Path) -> None:
 
 
 def test_each_page_is_next_to_it_as_markdown(site: Path) -> None:
-    assert sorted(str(path.relative_to(site)) for path in site.rglob("*.md")) == PAGES
+    assert sorted(str(path.relative_to(site)) for path in site.rglob("*.md")) == sorted(texts())
     wrong = []
-    for name in PAGES:
-        text, source = (site / name).read_text(encoding="utf-8"), (TEXTS | MADE)[name]
+    for name, source in texts().items():
+        text = (site / name).read_text(encoding="utf-8")
         assert text.count("\n## ") == source.count("\n## ") and len(text) > 0.9 * len(source), name
         for address in re.findall(r"(?<=\]\()[^)\s#]+", text):
             parts = urlsplit(address)
@@ -187,8 +192,8 @@ def test_the_list_for_programs_has_every_page_once(site: Path) -> None:
     assert list(sections) == ["Start", *PARTS.values(), "Optional"]
     rows = re.findall(r"^- \[.+\]\((\S+)\)(?:: [^\n]+\.)?$", text, re.MULTILINE)
     assert len(rows) == text.count("\n- ")
-    assert sorted(row.removeprefix(URLS["Documentation"]) for row in rows) == PAGES
-    assert re.findall(r"\((\S+)\)", sections["Optional"])[0].removeprefix(URLS["Documentation"]) in MADE
+    assert sorted(row.removeprefix(URLS["Documentation"]) for row in rows) == sorted(texts())
+    assert re.findall(r"\((\S+)\)", sections["Optional"])[0].removeprefix(URLS["Documentation"]) in made()
     assert (
         f"- [Answer an assistant's questions]({URLS['Documentation']}how-to/use-from-an-assistant.md):"
         " `validator mcp` gives an assistant the answers of this tool, by the Model Context Protocol.\n"
@@ -198,7 +203,7 @@ def test_the_list_for_programs_has_every_page_once(site: Path) -> None:
 def test_every_page_can_be_searched(site: Path) -> None:
     index = json.loads((site / "search/search_index.json").read_text(encoding="utf-8"))
     assert {entry["location"].partition("#")[0] for entry in index["docs"]} == {
-        page.replace(".md", ".html") for page in PAGES
+        page.replace(".md", ".html") for page in texts()
     }
     # From disk, the same index is a script.
     assert (site / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = ")

@@ -34,8 +34,8 @@ WEEKLY = (
     Row(
         "tests/probe/test_real_gate.py::test_each_fault_is_found_by_all_of_its_checks",
         "Four combinations of a release and a precision take six minutes with every fault and every check "
-        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where each result of each check is seen "
-        "once, and 2.15.1 with float32, where one check looks at each fault.",
+        "that finds it. `.ci/run` has 2.21.0 with TensorFloat-32, where each check finds a fault and each "
+        "code is seen.",
     ),
     Row(
         "tests/probe/test_real_gate.py::test_they_pass_and_say_that_it_was_the_cpu",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from validator.redaction.redact import redacted
@@ -211,26 +213,24 @@ LOOK_ALIKES = (
 )
 
 
-@pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(
-    "place", ["{}", "using {} now", "'{}',", "KEY={}", "https://example.com/{}", "[{}]\n"]
-)
-def test_a_token_is_known_by_its_form(token: str, place: str) -> None:
-    shown = redacted(place.format(token))
-    assert token not in shown
-    assert all(part not in shown for part in token.replace("_", "-").split("-") if len(part) >= 16)
+def test_a_token_is_known_by_its_form() -> None:
+    places = ("{}", "using {} now", "'{}',", "KEY={}", "https://example.com/{}", "[{}]\n")
+    visible = []
+    for token, place in itertools.product(TOKENS, places):
+        shown = redacted(place.format(token))
+        parts = [part for part in token.replace("_", "-").split("-") if len(part) >= 16]
+        visible += [(place, token, part) for part in (token, *parts) if part in shown]
+    assert visible == []
 
 
-@pytest.mark.parametrize("text", PLACES)
-def test_a_secret_is_known_by_what_stands_before_it(text: str) -> None:
-    shown = redacted(text)
-    assert "hunter2" not in shown
-    assert redacted(shown) == shown
+def test_a_secret_is_known_by_what_stands_before_it() -> None:
+    shown = {text: redacted(text) for text in PLACES}
+    assert {text: found for text, found in shown.items() if "hunter2" in found} == {}
+    assert {found: again for found in shown.values() if (again := redacted(found)) != found} == {}
 
 
-@pytest.mark.parametrize("text", LOOK_ALIKES)
-def test_text_that_only_looks_like_a_credential_stays(text: str) -> None:
-    assert redacted(text) == text
+def test_text_that_only_looks_like_a_credential_stays() -> None:
+    assert {text: found for text in LOOK_ALIKES if (found := redacted(text)) != text} == {}
 
 
 def test_the_rest_of_the_line_stays() -> None:

@@ -7,6 +7,7 @@ can say is no rule here.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -293,9 +294,9 @@ def cudnn_version(printed: str) -> str:
 def likely_releases(observations: Observations) -> tuple[Release, ...]:
     """Return the releases, oldest first, that fit what the log shows: the places in TensorFlow's source, the
     names of libraries, the cuDNN of the build, and Python. Empty if the log shows at most the Python."""
-    since, until = _printed_by(observations)
+    missing = [one.values.get("library", "") for one in observations.of("cuda_library_not_loaded")]
+    since, until = _printed_by(frozenset(one.text for one in observations), frozenset(missing))
     compiled = observations.value("cudnn_version_mismatch", "compiled")
-    missing = (one.values.get("library", "") for one in observations.of("cuda_library_not_loaded"))
     names = [match[1] for name in missing if (match := re.search(r"cudnn(?:\.so\.|64_)(\d)", name))]
     named = leading_numbers(names[0]) if names else ()
     loaded = _cudnn_numbers(observations.value("cudnn_loaded", "number") or "")[:1]
@@ -334,13 +335,13 @@ def _named(cuda: str) -> tuple[int, ...]:
     return numbers[:1] if numbers >= (11,) else numbers[:2]
 
 
-def _printed_by(observations: Observations) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the first and the last release that print all the lines, as far as `places` tells."""
-    texts = {one.text for one in observations}
+@functools.lru_cache(maxsize=8)  # a diagnosis asks several times
+def _printed_by(texts: frozenset[str], libraries: frozenset[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the first and the last release that print all the lines and name all the libraries that do not
+    load, as far as `places` tells."""
     # Logs of Windows have backslashes in paths.
     paths = (text.replace("\\", "/") for text in texts)
     places = {match.groups() for path in paths for match in _PLACE.finditer(path)}
-    libraries = {one.values.get("library") for one in observations.of("cuda_library_not_loaded")}
 
     def shown(row: Mapping[str, Any]) -> bool:
         if "file" not in row:
