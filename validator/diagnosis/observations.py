@@ -235,6 +235,7 @@ _BREAK = re.compile(
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
     r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b"
+    r"|^\W*(?:does|do|will|can|is|are) (?:[\w.-]+ ){0,4}?support(?:ed)?\b"
     r"|\b(?:I|we)(?: am|['\u2019]m| are|['\u2019]re)? work(?:ing)? (?:with|in|on|under)\b",
     re.IGNORECASE,
 )
