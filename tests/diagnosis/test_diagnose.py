@@ -217,7 +217,7 @@ def test_the_answer_is_plain_json() -> None:
     [
         "E: Unable to locate package nvidia-container-toolkit",
         "make: *** [Makefile:3: all] Error 1",
-        "nvcc fatal   : Unsupported gpu architecture 'compute_120'",
+        "nvcc fatal   : Don't know what to do with 'kernels.cux'",
         "[1]    4242 segmentation fault (core dumped)  python train.py",
         "bash: line 1: some-tool: command not found",
         "docker: something that nobody has seen.",

@@ -50,6 +50,11 @@ ALLOWED = {
     ("compute_capability_unsupported", "capability", ">=10.0"): "the remedies for Blackwell",
     ("compute_capability_unsupported", "capability", ">=3.5,<6.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "capability", "==3.0"): "the remedies for old GPUs",
+    (
+        "compute_capability_unsupported",
+        "capability",
+        "<5.2",
+    ): "what NVIDIA's images have, of whatever release",
     ("compute_capability_unsupported", "tensorflow", "<2.16"): "releases from before Blackwell, of any kind",
     ("compute_capability_unsupported", "tensorflow", "<2.0"): "which programs NVIDIA's build of 1.15 helps",
     ("gpu_out_of_memory", "capability", "<6.0"): "GPUs with little memory and without mixed precision",

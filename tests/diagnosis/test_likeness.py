@@ -10,7 +10,7 @@ from ..corpus import words
 
 #: Of the posts about a fault that were not learned, at least NAMED get a cause, and at least RIGHT of these
 #: get the right one. Of the posts without a fault, at most ALARMS get a cause.
-NAMED, RIGHT, ALARMS = 0.12, 0.8, 0.25
+NAMED, RIGHT, ALARMS = 0.11, 0.8, 0.25
 
 COMPLAINT = (
     "Two 3090 in one box, TF 2.9. As soon as I put the model under MirroredStrategy the fans of both cards"

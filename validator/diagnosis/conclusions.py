@@ -514,7 +514,8 @@ def library_files(observations: Observations) -> None:
         for file in observations.of("library_file"):
             if file.values["library"].startswith(missing.values.get("library", "")):
                 directory = file.values.get("path", "").rstrip("/")
-                sentence = f"{directory}/{file.values['library']} is there, but not where the loader looks"
+                place = f" in {directory}" if directory else ""
+                sentence = f"{file.values['library']} is there{place}, but not where the loader looks"
                 values = {"sentence": sentence, **({"directory": directory} if directory else {})}
                 observations.conclude("library_installed_not_found", values, missing, file)
 

@@ -228,7 +228,7 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    complains = find("gpu_wished") or find("computed_on_cpu")
+    complains = find("gpu_wished") or find("computed_on_cpu") or find("gpu_list_empty")
     asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):

@@ -235,6 +235,7 @@ _BREAK = re.compile(
 _DENIED = re.compile(
     r"(?:\bnot|n['\u2019]?t|\bnever|\bno longer|\bstop(?:s|ped)?|\bwithout|\bhardly)\s+(?:\w+\s+){0,5}?"
     r"(?:work\w*|used? to|support\w*|compatible)|\bnvidia-smi(?: \w+)? works?\b"
+    r"|^\W*(?:does|do|will|can|is|are) (?:[\w.-]+ ){0,4}?support(?:ed)?\b"
     r"|\b(?:I|we)(?: am|['\u2019]m| are|['\u2019]re)? work(?:ing)? (?:with|in|on|under)\b",
     re.IGNORECASE,
 )
@@ -257,7 +258,14 @@ _BEFORE = re.compile(
     r"(?: \w+){0,2} (?:on|in|with|under|using)\b|\bnor (?:on|in|with|under)\b"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"
-    r"|\b(?:such as|e\.g\.|for (?:example|instance)|(?:tutorial|guide|instructions) for|docs? (?:for|of))",
+    r"|\b(?:such as|e\.g\.|for (?:example|instance)|(?:(?:tutorial|guide|instructions) for|docs? (?:for|of))"
+    r"\b[^(]*$)",
+    re.IGNORECASE,
+)
+#: Words before a value with which somebody asks how to make it work, so that it does not work yet.
+_ASKED = re.compile(
+    r"(?:\b(?:any|some)(?:one|body)|n['\u2019]t|\bnot|\bunable to|\btry(?:ing)? to|\bhow (?:to|do I|can I))"
+    r" (?:\w+ ){0,3}?(?:got|get|getting|gotten|bring|make)\b",
     re.IGNORECASE,
 )
 #: Words after such a value.
@@ -323,4 +331,6 @@ def is_in_passing(line: str, value: str) -> bool:
     before = _DENIED.sub(" ", before[breaks[-1] if breaks else 0 :])
     end = _BREAK.search(after)
     after = after[: end.start() if end else len(after)]
-    return _BEFORE.search(_FROM_TO.sub(" ", before)) is not None or _AFTER.search(after) is not None
+    if _BEFORE.search(_FROM_TO.sub(" ", before)) is not None:
+        return True
+    return _AFTER.search(after) is not None and _ASKED.search(before) is None
