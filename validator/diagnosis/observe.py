@@ -91,7 +91,8 @@ _UNWANTED = re.compile(
 #: A sentence that says that something works. A negation or a fault in it reverses its meaning.
 _FINE = re.compile(
     r"\b(?:works?|worked|runs?|ran|trains?|trained|is|are|was|were) (?:\w+ )?"
-    r"(?:fine|ok|okay|all right|well|perfectly|normally|without (?:an? |any )?(?:problem|issue|error|trouble)s?)\b",
+    r"(?:fine|ok|okay|all right|well|perfectly|normally"
+    r"|without (?:an? |any )?(?:problem|issue|error|trouble)s?)\b",
     re.IGNORECASE,
 )
 #: The beginning of a line that a program logged.
