@@ -43,6 +43,13 @@ ALLOWED = {
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
     ("operation_without_gpu_kernel", "tensorflow", "<2.0"): "which of two ways of setting options it names",
     ("tf1", "tensorflow", "<2.0"): "which of TensorFlow's two ways of setting options an answer names",
+    ("keras_3_with_metal", "keras", ">=3"): "a Mac, where no row of compat says what the plugin needs",
+    ("keras_version_conflict", "keras", ">=3"): "a Mac, where no row of compat says what the plugin needs",
+    (
+        "platform_without_cuda_build",
+        "keras",
+        ">=3",
+    ): "a Mac, where no row of compat says what the plugin needs",
     ("keras_version_conflict", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("old_keras", "keras", "<2.3"): "the Keras whose own code asks for TensorFlow 1",
     ("keras_version_conflict", "tensorflow", "<2.4"): "the remedy that names the Keras of old releases",

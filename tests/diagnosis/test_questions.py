@@ -29,6 +29,7 @@ SAYS = {
     "cuda_needed": "only the driver has to be installed",
     "is_it_used": "list_physical_devices",
     "cpu_package": "computes on the CPU by itself",
+    "gpu_image": "Images with TensorFlow and CUDA",
     "gpu_changed": "Nothing has to be built or installed again",
     "mkl": "speed up what runs on the CPU",
     "slow_start": "The first step does what the others don't",

@@ -52,6 +52,8 @@ _MUCH = 1024
 #: The most digits of a plausible number: for a memory size in MiB, and for one in bytes.
 _MIB_DIGITS = 7
 _BYTES_DIGITS = 15
+#: The bytes that count as all of each GiB of a card.
+_NEARLY_ALL = 0.9 * 2**30
 #: Kinds other than cuInit errors that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 
@@ -534,9 +536,7 @@ def memory_in_use(observations: Observations) -> None:
 
 def little_of_the_card(observations: Observations) -> None:
     """Add a device with less than a quarter of the card's memory, unless the program sets a limit itself."""
-    sizes = (one.values.get("size") or one.values["named"] for one in observations.of("card_memory"))
-    totals = [round(float(size)) for size in sizes if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size)]
-    total = max(totals, default=None)
+    total = _card_memory(observations)
     for device in observations.of("gpu_created"):
         free = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
         if total and free and free * 4 < total << 10 and not observations.has("memory_limit_set"):
@@ -545,14 +545,29 @@ def little_of_the_card(observations: Observations) -> None:
 
 
 def whole_memory_refused(observations: Observations) -> None:
-    """Add that TensorFlow can't allocate all the memory that was free when it created its device."""
-    for device in observations.of("gpu_created"):
-        memory = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
-        for failed in observations.of("device_allocation_failed"):
-            size = whole_number(failed.values.get("bytes", ""), _BYTES_DIGITS)
-            if memory is not None and size is not None and size >= memory << 20:
+    """Add that TensorFlow can't allocate all the memory that was free when it created its device, or nearly
+    all of the card's."""
+    total = _card_memory(observations)
+    for failed in observations.of("device_allocation_failed"):
+        size = whole_number(failed.values.get("bytes", ""), _BYTES_DIGITS)
+        if size is None:
+            continue
+        for device in observations.of("gpu_created"):
+            memory = whole_number(device.values.get("memory", ""), _MIB_DIGITS)
+            if memory is not None and size >= memory << 20:
                 values = {"memory": device.values["memory"]}
                 observations.conclude("whole_memory_refused", values, failed, device)
+        amount = failed.values.get("amount")
+        if amount and total and size >= total * _NEARLY_ALL and not observations.has("whole_memory_refused"):
+            values = {"total": f"{total} GB", "amount": amount}
+            observations.conclude("whole_card_refused", values, failed)
+
+
+def _card_memory(observations: Observations) -> int | None:
+    """Return the memory of the largest card in GiB, if it is known."""
+    sizes = (one.values.get("size") or one.values["named"] for one in observations.of("card_memory"))
+    totals = [round(float(size)) for size in sizes if re.fullmatch(r"\d{1,3}(?:\.\d+)?", size)]
+    return max(totals, default=None)
 
 
 def processes(observations: Observations) -> None:

@@ -96,6 +96,11 @@ class _ShownSign:
         )
 
     @property
+    def apart(self) -> bool:
+        """Return whether lines with a question make it true even without the question."""
+        return all(one.apart for one in self.observations)
+
+    @property
     def complains(self) -> bool:
         return any({one.kind, one.values.get("of")} & COMPLAINTS for one in self.observations)
 
@@ -241,7 +246,7 @@ def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequen
                 strength = _strength(sign, result.evidence, symptom)
                 signs.append(_ShownSign(sign, result.evidence, strength))
         # The words of a question describe no fault.
-        signs = [sign for sign in signs if not sign.only_in(asked)]
+        signs = [sign for sign in signs if sign.apart or not sign.only_in(asked)]
         # A word in a title shows nothing next to harmless messages of a GPU that works.
         signs = [sign for sign in signs if sign.complains or not (works and sign.only_in({title}))]
         # Guesses count only where there is nothing better.

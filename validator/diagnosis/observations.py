@@ -46,6 +46,7 @@ class Observation:
 
     kind: in snake_case; never a cause. values: what the message says about it, as text.
     text: the line. where: its number, or the report's field. harmless: why it may be ignored, if it may.
+    apart: the line asks a question, and shows this without it too.
     """
 
     kind: str
@@ -54,6 +55,7 @@ class Observation:
     where: str = ""
     harmless: str | None = None
     certainty: Certainty = Certainty.OBSERVED
+    apart: bool = False
 
     @property
     def content(self) -> Content:
@@ -296,13 +298,13 @@ _WORKS = re.compile(
     r"|does \w+ fine\b|funciona\w*|funktioniert|fonctionne|работает|可以用|正常|動きました|됩니다)",
     re.IGNORECASE,
 )
-_NEGATED = re.compile(
+NEGATED = re.compile(
     r"\b(?:not|never|nothing|no longer|neither|only|until|n[ãa]o|nicht|pas|fail\w*|crash\w*|errors?|slow\w*"
     r"|hang\w*|how|whether|why|which|then|torch|pytorch|at \d+ ?%|for an? (?:step|second|minute))\b"
     r"|n['\u2019]t\b|\?|不|не |报错|失败",
     re.IGNORECASE,
 )
-_SENTENCE = re.compile(
+SENTENCE = re.compile(
     r"[.;!?](?=\s|$)|[\u3002\uff01\uff1f\uff1b\uff0c]"
     r"|,? \b(?:but|however|whereas|while|aber|mas|pero|mais)\b",
     re.IGNORECASE,
@@ -314,9 +316,9 @@ def works_with(line: str, value: str) -> bool:
     place = line.find(value)
     if place < 0:
         return False
-    before = _SENTENCE.split(line[:place])[-1]
-    sentence = before + _SENTENCE.split(line[place:])[0]
-    return _WORKS.search(sentence) is not None and not _NEGATED.search(sentence)
+    before = SENTENCE.split(line[:place])[-1]
+    sentence = before + SENTENCE.split(line[place:])[0]
+    return _WORKS.search(sentence) is not None and not NEGATED.search(sentence)
 
 
 def is_in_passing(line: str, value: str) -> bool:

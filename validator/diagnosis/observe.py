@@ -17,9 +17,22 @@ from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
 from . import commands
-from .catalogue import COMMAND, FAULT, SAID, UNRECOGNIZED, WORDS, Catalogue, Message, completed, section
+from .catalogue import (
+    COMMAND,
+    FAULT,
+    PLAIN_QUESTION,
+    SAID,
+    UNRECOGNIZED,
+    WORDS,
+    Catalogue,
+    Message,
+    completed,
+    section,
+)
 from .observations import (
     KEPT,
+    NEGATED,
+    SENTENCE,
     WIDTH,
     Certainty,
     Content,
@@ -67,6 +80,19 @@ _SUPPOSITION = re.compile(
 _EXCLUDED = re.compile(
     r"(?:\bnot|n['\u2019]t)\b(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
     r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}",
+    re.IGNORECASE,
+)
+#: A sentence that asks something.
+_QUESTION = re.compile(r"(?:[^?.!\n]|[.!]\S)*\?")
+#: The part of a wish that says what somebody does not want.
+_UNWANTED = re.compile(
+    r"\b(?:and not|rather than|without having to)\b(?:[^?.!,;\n]|\.\d){0,60}", re.IGNORECASE
+)
+#: A sentence that says that something works. A negation or a fault in it reverses its meaning.
+_FINE = re.compile(
+    r"\b(?:works?|worked|runs?|ran|trains?|trained|is|are|was|were) (?:\w+ )?"
+    r"(?:fine|ok|okay|all right|well|perfectly|normally"
+    r"|without (?:an? |any )?(?:problem|issue|error|trouble)s?)\b",
     re.IGNORECASE,
 )
 #: The beginning of a line that a program logged.
@@ -251,15 +277,21 @@ class _Reader:
         messages = self._catalogue.matches(text)
         if any(message.kind in WORDS for message in messages) and _PROGRAM.search(text):
             messages = [message for message in messages if message.kind not in WORDS]
-        if number != 1 and any(message.kind == SAID for message in messages):
-            # A question whether something is the cause is no evidence for it, except in a title.
-            stated = self._catalogue.matches(_SUPPOSITION.sub(" ", text)) if "?" in text else messages
-            messages = [message for message in messages if message.kind != SAID or message in stated]
+        if any(message.kind in (SAID, "hang_said") for message in messages):
+            # What somebody does not want, or says to be fine, is no evidence for a fault. A question whether
+            # something is the cause is none either, except in a title.
+            stated = _complaints(text)
+            stated = _SUPPOSITION.sub(" ", stated) if number != 1 else stated
+            kept = messages if stated == text else self._catalogue.matches(stated)
+            messages = [one for one in messages if one.kind not in (SAID, "hang_said") or one in kept]
         if _EXCLUDED.search(text) and not _LOGGED.match(text):
             asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
             messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]
         if not messages:
             return ()
+        # What stands next to a question is no part of it.
+        asks = "?" in text and any(message.kind == PLAIN_QUESTION for message in messages)
+        apart = self._catalogue.matches(_QUESTION.sub(" ", text)) if asks else []
         observations = [
             Observation(
                 message.kind,
@@ -268,6 +300,7 @@ class _Reader:
                 where,
                 message.harmless,
                 _certainty(message, values, shown),
+                apart=message in apart,
             )
             for message in messages
             if message.kind != COMMAND
@@ -289,6 +322,14 @@ class _Reader:
 
     def _place(self, number: int) -> str:
         return self._source + self._pasted.place(number)
+
+
+def _complaints(text: str) -> str:
+    """Return a text without what somebody says to be fine or does not want."""
+    for sentence in SENTENCE.split(text):
+        if _FINE.search(sentence) and not NEGATED.search(sentence):
+            text = text.replace(sentence, " ")
+    return _UNWANTED.sub(" ", text)
 
 
 def _certainty(message: Message, values: Mapping[str, str], line: str) -> Certainty:
