@@ -334,7 +334,8 @@ def test_no_remedy_of_any_cause_shows_a_value_that_nothing_explains(
 ) -> None:
     values = {"system": system} if system else {}
     for cause in causes():
-        named = {name.upper() for one in cause.remedies for name in one.placeholders - table("find_out").keys()}
+        needed = {name for one in cause.remedies for name in one.placeholders} - table("find_out").keys()
+        named = {name.upper() for name in needed}
         for remedy in remedies.fitting_remedies(cause, values, observed("a line"), Reader(frozenset(ways))):
             words = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join((remedy.says, *remedy.commands))))
             assert not named & words, cause.code

@@ -286,7 +286,8 @@ _WORKS = re.compile(
     r"\b(?:(?:GPUs?|cards?) (?:is|are|was|were|gets?|got) used\b"
     r"|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
     r"|uses? (?:(?:the|my|both|all|its) )?(?:GPUs?|cards?|it|them|\w+ GPUs?)\b"
-    r"|(?:works?|worked|runs?|ran|trains?|trained) (?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
+    r"|(?:works?|worked|runs?|ran|trains?|trained) (?:on (?:the |my )?(?:GPU|card) )?"
+    r"(?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
     r"|(?:it|that|this|everything|all|which|one|same|GPU|card|env\w*)\b(?: \w+)? (?:works?|worked)\b"
     r"|does \w+ fine\b|funciona\w*|funktioniert|fonctionne|работает|可以用|正常|動きました|됩니다)",
     re.IGNORECASE,

@@ -200,9 +200,9 @@ class _Reader:
             self._titled.append(observation)
             return
         self._found.add(observation)
-        if observation.kind == "pip_install" and observation.certainty is Certainty.OBSERVED:
-            if observation.values["name"] in DISTRIBUTIONS and observation.values.get("version"):
-                self._installed_releases.append((number, observation))
+        typed = observation.kind == "pip_install" and observation.certainty is Certainty.OBSERVED
+        if typed and observation.values["name"] in DISTRIBUTIONS and observation.values.get("version"):
+            self._installed_releases.append((number, observation))
         if observation.kind in _ONE_VALUE and observation.certainty is not Certainty.MENTIONED:
             # What has only one value at a time is a kind, or a kind with the name of a package.
             seen = self._single[f"{observation.kind} {normalized(observation.values.get('name', ''))}"]
@@ -227,9 +227,7 @@ class _Reader:
         """Let a release that a typed command installs count before one that a person states above it, if the
         first fault comes after both."""
         stated = self._single.get("tensorflow ")
-        installed = [
-            (number, one) for number, one in self._installed_releases if number < self._first_fault
-        ]
+        installed = [(number, one) for number, one in self._installed_releases if number < self._first_fault]
         if not stated or not installed:
             return
         number, last = installed[-1]
