@@ -119,6 +119,7 @@ def test_a_conflict_is_found(
         ),
         ([("gpu_memory", {"used": "x" * 99, "total": "0"})], "memory_mostly_used"),
         ([tensorflow("2.4.1"), ("gpu", {"name": "RTX 3090"})], "gpu_newer_than_cuda"),
+        ([("cuda", {"version": "8.0"}), ("cudnn", {"version": "6.0"})], "cudnn_older_than_cuda"),
         ([tensorflow("1.15.0"), ("gpu", {"name": "RTX 2080 Ti"})], "gpu_newer_than_cuda"),
     ],
 )

@@ -34,6 +34,7 @@ ALLOWED = {
     ("platform_without_cuda_build", "cuda", ">=11.8"): "the reader's toolkit, where no release is known",
     ("old_cuda_without_a_release", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("package_with_cuda", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
+    ("platform_without_cuda_build", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cpu_only_build", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.17"): "what hosted notebooks have at a time",
     ("cuda_library_missing_or_wrong_version", "tensorflow", "<2.4"): "a log that contradicts the release",

@@ -11,7 +11,7 @@ import pytest
 from validator.compat.offers import filling
 from validator.conditions import AnyOf
 from validator.diagnosis import diagnose_log, remedies
-from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, causes, language
+from validator.diagnosis.catalogue import CauseEntry, RemedyEntry, causes, language, table
 from validator.diagnosis.commands import for_release
 from validator.diagnosis.observations import Observation, Observations
 from validator.diagnosis.remedies import Reader
@@ -316,12 +316,29 @@ def test_commands_are_written_for_the_release_and_the_image_of_the_reader() -> N
     assert "tf.test.is_gpu_available()" in for_release(listed, (1, 15))
     assert "tf.config.experimental.list_physical_devices" in for_release(listed, (2, 0))
     assert for_release(listed, (2, 1)) == for_release(listed, ()) == listed
+    computed = "print(tf.nn.relu(tf.ones((1, 8))).shape)"
+    assert for_release(computed, (1, 11)) == "print(tf.Session().run(tf.nn.relu(tf.ones((1, 8)))).shape)"
+    assert for_release(computed, (2, 0)) == computed
     own = "$ docker run --rm -it tensorflow/tensorflow:2.11.0-gpu bash\n"
     (cause,) = diagnose_log(
         f"{own}/proc/driver/nvidia/version does not exist\nfailed call to cuInit\n"
     ).causes
     commands = " ".join(command for remedy in cause.remedies for command in remedy.commands)
     assert "tensorflow/tensorflow:2.11.0-gpu nvidia-smi" in commands and " IMAGE" not in commands
+
+
+@pytest.mark.parametrize("system", ["linux", "windows", ""])
+@pytest.mark.parametrize("ways", [("conda",), ("pip",), ("docker",), ("colab",), ("slurm",), ()])
+def test_no_remedy_of_any_cause_shows_a_value_that_nothing_explains(
+    system: str, ways: tuple[str, ...]
+) -> None:
+    values = {"system": system} if system else {}
+    for cause in causes():
+        needed = {name for one in cause.remedies for name in one.placeholders} - table("find_out").keys()
+        named = {name.upper() for name in needed}
+        for remedy in remedies.fitting_remedies(cause, values, observed("a line"), Reader(frozenset(ways))):
+            words = set(re.findall(r"\b[A-Z]+(?:_[A-Z]+)+\b", " ".join((remedy.says, *remedy.commands))))
+            assert not named & words, cause.code
 
 
 def test_no_remedy_has_a_placeholder_for_a_version_that_the_text_does_not_show() -> None:

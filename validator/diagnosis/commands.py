@@ -386,6 +386,8 @@ _GROWTH_1 = (
 _HIDE_GPUS = 'tf.config.set_visible_devices([], "GPU")'
 _HIDE_GPUS_1 = 'tf.Session(config=tf.ConfigProto(device_count={"GPU": 0}))'
 _LIST_GPUS = 'tf.config.list_physical_devices("GPU")'
+#: A computation whose result is printed. TensorFlow 1 computes it only in a session.
+_COMPUTED = re.compile(r"print\((?P<computation>tf\.nn\.\w+\(.*\))\.shape\)")
 
 
 def for_release(command: str, release: Sequence[int]) -> str:
@@ -394,6 +396,7 @@ def for_release(command: str, release: Sequence[int]) -> str:
         return command
     if release[0] == 1:
         command = _GROWTH.sub(_GROWTH_1, command).replace(_HIDE_GPUS, _HIDE_GPUS_1)
+        command = _COMPUTED.sub(r"print(tf.Session().run(\g<computation>).shape)", command)
         return command.replace(_LIST_GPUS, "tf.test.is_gpu_available()")
     return re.sub(r"tf\.config\.(?=list_physical|set_visible)", "tf.config.experimental.", command)
 

@@ -418,6 +418,16 @@ def cudnn_newer_than_built(observations: Observations) -> None:
             observations.conclude("cudnn_newer_than_built", values, mismatch)
 
 
+def cudnn_older_than_cuda(observations: Observations) -> None:
+    """Add a stated cuDNN of which NVIDIA published no build for the stated CUDA."""
+    cuda, cudnn = observations.first("cuda"), observations.first("cudnn")
+    versions = {one.kind: one.values.get("version", "") for one in (cuda, cudnn) if one is not None}
+    if cuda is not None and cudnn is not None and trait_holds("cudnn-older-than-cuda", **versions):
+        observations.conclude(
+            "cudnn_older_than_cuda", {"old": versions["cudnn"], "toolkit": versions["cuda"]}, cudnn, cuda
+        )
+
+
 def _cudnn_numbers(version: str) -> tuple[int, ...]:
     """Return the numbers of `9.1.0`, `8, 9, 2` or of one number: 5103, and five or more digits from 9 on."""
     numbers = leading_numbers(version.replace(", ", "."))
@@ -642,6 +652,7 @@ RULES = (
     toolkit_of_another_version,
     cuda_of_another_major,
     cudnn_newer_than_built,
+    cudnn_older_than_cuda,
     official_image,
     shadowing_file,
     python_too_new,

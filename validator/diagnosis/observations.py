@@ -196,8 +196,9 @@ def tensorflow(observations: Observations) -> Observation | None:
     candidates += [one for one in installed if normalized(one.values["name"]) in DISTRIBUTIONS][:1]
     candidates += [one for name in DISTRIBUTIONS if (one := package(observations, name)) is not None]
     asked = (one for kind in ("pip_install", "conda_install") for one in observations.of(kind))
-    pinned = (one for one in asked if one.values["name"] in DISTRIBUTIONS and one.values.get("version"))
-    return min(candidates, key=lambda one: _ORDER[one.certainty], default=None) or next(pinned, None)
+    pinned = [one for one in asked if one.values["name"] in DISTRIBUTIONS and one.values.get("version")]
+    failing = [one for one in pinned if not works_with(one.text, one.values["version"])] or pinned
+    return min(candidates, key=lambda one: _ORDER[one.certainty], default=None) or next(iter(failing), None)
 
 
 def release(observations: Observations) -> tuple[str, Observation] | None:
@@ -260,6 +261,7 @@ _BEFORE = re.compile(
     r"(?: \w+){0,2} (?:on|in|with|under|using)\b|\bnor (?:on|in|with|under)\b"
     r"|\b(?:compatible with|introduced in|fixed in|removed in|dropped in|deprecated in|available in)\b"
     r"|\b(?:at least|minimum|older than|newer than|later than|earlier than|prior to|lower than|higher than)\b"
+    r"|\bthe (?:one|build|package|archive) for\b"
     r"|\b(?:such as|e\.g\.|for (?:example|instance)|(?:(?:tutorial|guide|instructions) for|docs? (?:for|of))"
     r"\b[^(]*$)",
     re.IGNORECASE,
@@ -279,6 +281,7 @@ _AFTER = re.compile(
     r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
     r"|^,? (?:I|we) (?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t) (?:reproduce|get|see) (?:it|this|that)"
     r"(?:[,.;]|$| (?:nor|either|at all)\b)"
+    r"|^[\w.)*`\"'-]*,? (?:at (?:the )?(?:very )?most|as a maximum|is the (?:maximum|newest|highest))\b"
     r"|^[\w.)*`\"'-]* (?:or|and) (?:later|newer|higher|above|up|older|lower|earlier|below)\b",
     re.IGNORECASE,
 )
@@ -293,7 +296,8 @@ _WORKS = re.compile(
     r"\b(?:(?:GPUs?|cards?) (?:is|are|was|were|gets?|got) used\b"
     r"|without (?:any? )?(?:complaints?|problems?|issues?|trouble)"
     r"|uses? (?:(?:the|my|both|all|its) )?(?:GPUs?|cards?|it|them|\w+ GPUs?)\b"
-    r"|(?:works?|worked|runs?|ran|trains?|trained) (?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
+    r"|(?:works?|worked|runs?|ran|trains?|trained) (?:on (?:the |my )?(?:GPU|card) )?"
+    r"(?:\w+ )?(?:fine|well|there|perfectly|normally|okay)\b"
     r"|(?:it|that|this|everything|all|which|one|same|GPU|card|env\w*)\b(?: \w+)? (?:works?|worked)\b"
     r"|does \w+ fine\b|funciona\w*|funktioniert|fonctionne|работает|可以用|正常|動きました|됩니다)",
     re.IGNORECASE,
@@ -312,13 +316,13 @@ SENTENCE = re.compile(
 
 
 def works_with(line: str, value: str) -> bool:
-    """Return whether the sentence that names a value says that something works."""
-    place = line.find(value)
-    if place < 0:
-        return False
-    before = SENTENCE.split(line[:place])[-1]
-    sentence = before + SENTENCE.split(line[place:])[0]
-    return _WORKS.search(sentence) is not None and not NEGATED.search(sentence)
+    """Return whether a sentence that names a value says that something works."""
+    for place in re.finditer(rf"(?<![\d.]){re.escape(value)}(?![\d.]*\d)", line):
+        before = SENTENCE.split(line[: place.start()])[-1]
+        sentence = before + SENTENCE.split(line[place.start() :])[0]
+        if _WORKS.search(sentence) is not None and not NEGATED.search(sentence):
+            return True
+    return False
 
 
 def is_in_passing(line: str, value: str) -> bool:

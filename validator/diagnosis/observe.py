@@ -30,6 +30,7 @@ from .catalogue import (
     section,
 )
 from .observations import (
+    DISTRIBUTIONS,
     KEPT,
     NEGATED,
     SENTENCE,
@@ -153,6 +154,7 @@ class _Reader:
         self._catalogue, self._source, self._pasted = catalogue, source, pasted
         self._titled: list[Observation] = []
         self._single: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
+        self._installed_releases: list[tuple[int, Observation]] = []
         self._first_fault = 0
         self._after_frame = False
         self._found = Observations()
@@ -224,6 +226,9 @@ class _Reader:
             self._titled.append(observation)
             return
         self._found.add(observation)
+        typed = observation.kind == "pip_install" and observation.certainty is Certainty.OBSERVED
+        if typed and observation.values["name"] in DISTRIBUTIONS and observation.values.get("version"):
+            self._installed_releases.append((number, observation))
         if observation.kind in _ONE_VALUE and observation.certainty is not Certainty.MENTIONED:
             # What has only one value at a time is a kind, or a kind with the name of a package.
             seen = self._single[f"{observation.kind} {normalized(observation.values.get('name', ''))}"]
@@ -238,10 +243,27 @@ class _Reader:
             self._found.add(replace(observation, certainty=Certainty.MENTIONED) if better else observation)
         for seen in self._single.values():
             self._found.prefer(_at_fault(seen, self._first_fault))
+        self._prefer_installed_later()
         for number, observation in self._unrecognized:
             if number not in self._explained:
                 self._found.add(observation)
         return self._found
+
+    def _prefer_installed_later(self) -> None:
+        """Let a release that a typed command installs count before one that a person states above it, if the
+        first fault comes after both."""
+        stated = self._single.get("tensorflow ")
+        installed = [(number, one) for number, one in self._installed_releases if number < self._first_fault]
+        if not stated or not installed:
+            return
+        number, last = installed[-1]
+        version = last.values["version"]
+        replaced = (one.values["version"] != version for _, one in stated)
+        if all(replaced) and all(one.certainty is Certainty.STATED and line < number for line, one in stated):
+            values = MappingProxyType({"version": version})
+            in_use = replace(last, kind="tensorflow", values=values, certainty=Certainty.STATED)
+            self._found.add(in_use)
+            self._found.prefer(in_use)
 
     def _facts(self, line: Line) -> Iterable[Content]:
         """Return the facts that a line states by itself."""

@@ -273,7 +273,7 @@ def fitting_remedies(
     # Remedies that don't fit the reader's case would mislead, so ask for the facts that decide.
     unfitting = RemedyEntry("any", **table("unfitting"))
     fitting = [remedy for remedy in entry.remedies if remedy.fits(find)] or [unfitting]
-    fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or fitting
+    fitting = [remedy for remedy in fitting if remedy.placeholders & _KNOWN <= values.keys()] or [unfitting]
     lawful, instead, at_last = _lawful(fitting, find)
     ranked = _ranked(_possible(lawful, entry.remedies, observations), reader)
     found = [Remedy("any", says) for says in instead]
