@@ -22,6 +22,7 @@ from validator.model.prediction import Outcome
 from validator.model.spec import Variant
 from validator.registry.names import Repository
 from validator.system import files as system
+from validator.system import processes
 from validator.versions import ComputeCapability, DriverRelease
 
 from ..commands import ROOT, Done, run
@@ -250,9 +251,9 @@ def test_the_steps_of_the_workflow_run_the_day_it_is_written(
 ) -> None:
     commit = "c" * 40
     monkeypatch.setattr("validator.certify.provenance.source_commit", lambda: commit)
-    git = project._git
+    git = processes.git
     monkeypatch.setattr(
-        project, "_git", lambda where, *words: "main" if words[0] == "branch" else git(where, *words)
+        project, "git", lambda where, *words: "main" if words[0] == "branch" else git(where, *words)
     )
     place = tmp_path / "project"
     place.mkdir()

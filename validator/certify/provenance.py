@@ -7,7 +7,6 @@ the image's digest, attached to the image like a certificate. Labels say the sam
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +21,7 @@ from ..model.codec import DocumentError, format_timestamp, now_utc, parse_timest
 from ..model.record import INSTALLED, BaseOrigin, digest_of_packages
 from ..registry.client import Registry
 from ..registry.names import is_digest
-from ..system import processes
+from ..system.processes import git
 from . import signatures
 from .signatures import Bundle, BundleError, NotVerified, Signer, parse_bundle
 from .statement import STATEMENT_V1
@@ -402,7 +401,6 @@ def _sboms(
 
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-_TIMEOUT_S = 20.0
 
 
 def source_commit() -> str | None:
@@ -411,17 +409,10 @@ def source_commit() -> str | None:
     None for an installed package, without git, and if a file of the checkout differs from the commit.
     """
     # The package may be installed inside another project's repository, which does not track its files.
-    if _git("ls-files", "--error-unmatch", "__init__.py") is None:
+    if git(_PACKAGE, "ls-files", "--error-unmatch", "__init__.py") is None:
         return None
-    commit, changed = _git("rev-parse", "HEAD"), _git("status", "--porcelain", "--untracked-files=no")
+    commit = git(_PACKAGE, "rev-parse", "HEAD")
+    changed = git(_PACKAGE, "status", "--porcelain", "--untracked-files=no")
     if commit is None or changed != "":
         return None
     return commit if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", commit) else None
-
-
-def _git(*arguments: str) -> str | None:
-    """Return the output of git, or None if it fails."""
-    if shutil.which("git") is None:
-        return None
-    done = processes.run(["git", "-C", str(_PACKAGE), *arguments], timeout_s=_TIMEOUT_S)
-    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None

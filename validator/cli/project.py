@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import date
@@ -20,10 +19,10 @@ from ..model.prediction import Outcome
 from ..model.spec import HostClass, ImageSpec, Lock
 from ..reports.printable import counted
 from ..resources import manual, requirement, shipped_matrix
-from ..system import processes
 from ..system.files import read_file, write_atomically
 from ..system.package_sources import host_sources
 from ..system.pools import map_in_threads
+from ..system.processes import git
 from . import Command, options, program
 from .options import Project, argument, flag, option, print_status
 
@@ -38,7 +37,6 @@ _REMOTE = re.compile(
     r"(?P<path>(?:[\w.-]+/)+[\w.-]+?)(?:\.git)?/?"
 )
 _BRANCH = re.compile(r"[\w./-]{1,200}")
-_TIMEOUT_S = 20.0
 
 
 @click.command("init", cls=Command)
@@ -77,7 +75,7 @@ def init_command(
     github = repository if isinstance(repository, schema.GithubRepository) else None
     # Nobody else can install a commit that no branch of the checkout's remotes has.
     commit = source_commit()
-    if commit and not _git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
+    if commit and not git(shipped_matrix().parent, "branch", "--remotes", "--contains", commit):
         commit = None
     tool = requirement(commit)
     workflow = (
@@ -133,7 +131,7 @@ def _repository(directory: Path) -> schema.GithubRepository | schema.GitlabRepos
     """Return the repository on GitHub or GitLab that the directory belongs to, or None."""
     from ..matrix import schema
 
-    match = _REMOTE.fullmatch(_git(directory, "remote", "get-url", "origin") or "")
+    match = _REMOTE.fullmatch(git(directory, "remote", "get-url", "origin") or "")
     if match is None:
         return None
     owner, _, name = match["path"].partition("/")
@@ -141,16 +139,9 @@ def _repository(directory: Path) -> schema.GithubRepository | schema.GitlabRepos
         return schema.GitlabRepository(match["path"])
     if "/" in name:
         return None
-    head = _git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
-    branch = head.removeprefix("origin/") or _git(directory, "symbolic-ref", "--short", "HEAD") or "main"
+    head = git(directory, "symbolic-ref", "--short", "refs/remotes/origin/HEAD") or ""
+    branch = head.removeprefix("origin/") or git(directory, "symbolic-ref", "--short", "HEAD") or "main"
     return schema.GithubRepository(owner, name, branch if _BRANCH.fullmatch(branch) else "main")
-
-
-def _git(directory: Path, *arguments: str) -> str | None:
-    if shutil.which("git") is None or not directory.is_dir():
-        return None
-    done = processes.run(["git", "-C", str(directory), *arguments], timeout_s=_TIMEOUT_S)
-    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None
 
 
 def _write(directory: Path, contents: Mapping[Path, str], force: bool) -> None:

@@ -30,7 +30,7 @@ from ..compat.hardware import model_of, parse_release
 from ..compat.predict import predict
 from ..compat.releases import release as find_release
 from ..errors import InputError, MissingError, ValidatorError
-from ..model.prediction import Limit, Outcome
+from ..model.prediction import WORST_FIRST, Limit, Outcome
 from ..model.record import REHEARSAL, Certificate, Failure
 from ..model.spec import AS_BUILT, LATEST, Cell, HostClass, ImageSpec, Variant, host_identifier
 from ..registry.client import Registry
@@ -268,9 +268,6 @@ def _standing(
     return Standing.UNFIT, f"it is not known to work here: {missing}; {forecast.why}"
 
 
-_WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
-
-
 def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host) -> Forecast:
     """Return the worst prediction over all kinds of GPU. certificates: say what `latest` meant."""
     try:
@@ -281,7 +278,7 @@ def forecast(image: TaggedImage, certificates: Sequence[Certificate], host: Host
         predictions = [predict(Cell(spec, one), wheels) for one in host.classes]
     except ValueError as error:
         return Forecast(Outcome.UNKNOWN, f"the facts don't cover this image: {error}")
-    worst = min(predictions, key=lambda prediction: _WORST_FIRST.index(prediction.outcome))
+    worst = min(predictions, key=lambda prediction: WORST_FIRST.index(prediction.outcome))
     return Forecast(worst.outcome, worst.reasons[0].text)
 
 

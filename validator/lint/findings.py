@@ -23,6 +23,7 @@ from ..errors import InputError
 from ..model.prediction import (
     LINUX,
     PYPI,
+    WORST_FIRST,
     X86_64,
     Finding,
     Host,
@@ -563,9 +564,6 @@ def _reader(path: Path) -> Read | None:
 # Predict whether the software that a project pins works on machines: a GPU and a driver each.
 
 
-_WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
-
-
 def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
     """Return the predictions for each pin of TensorFlow in the files on each machine, sorted by place.
 
@@ -596,7 +594,7 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
 
 
 def _severity(one: OnHost) -> int:
-    return _WORST_FIRST.index(one.prediction.outcome)
+    return WORST_FIRST.index(one.prediction.outcome)
 
 
 def _on_host(pin: Pin, allowed: Sequence[Software], host: HostClass) -> OnHost:

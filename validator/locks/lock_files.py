@@ -15,9 +15,7 @@ The last field is the path or the address of a wheel that does not come from the
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -28,8 +26,8 @@ from .._vendor.packaging.utils import canonicalize_name
 from ..errors import InputError
 from ..matrix.document import quote_line
 from ..model.spec import Additions, ImageSpec, Lock, Wheel
-from ..system import processes
 from ..system.files import read_text, write_atomically
+from ..system.processes import git
 from ..versions import read_requirement
 
 #: The directory of the locks, relative to the matrix file.
@@ -251,7 +249,6 @@ def target_environment(python: str) -> dict[str, str]:
 
 # Find what a lock was before its last change, in the git history of the repository that has it.
 
-_TIMEOUT_S = 30.0
 #: Commits to look at. Some changes of a lock leave its wheels as they are.
 _COMMITS = 20
 
@@ -262,12 +259,10 @@ def previous(directory: Path, identifier: str) -> Lock | None:
     None without git, outside a repository, and if the wheels did not change in the last 20 commits of the
     lock that are here: a shallow clone has none.
     """
-    if shutil.which("git") is None or not directory.is_dir():
-        return None
     now, name = read(directory, identifier), f"./{path_of(Path(), identifier)}"
-    listed = _git(directory, "rev-list", f"--max-count={_COMMITS}", "HEAD", "--", name)
+    listed = git(directory, "rev-list", f"--max-count={_COMMITS}", "HEAD", "--", name)
     for commit in (listed or "").split():
-        text = _git(directory, "cat-file", "blob", f"{commit}:{name}")
+        text = git(directory, "cat-file", "blob", f"{commit}:{name}")
         try:
             found = parse(text) if text else None
         except InputError:
@@ -275,11 +270,3 @@ def previous(directory: Path, identifier: str) -> Lock | None:
         if found is not None and (now is None or found.digest != now.digest):
             return found
     return None
-
-
-def _git(directory: Path, *arguments: str) -> str | None:
-    # The repository may be somebody else's. These commands run nothing that its configuration names, if git
-    # fetches no missing objects for them.
-    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
-    result = processes.run(["git", *arguments], cwd=directory, env=environment, timeout_s=_TIMEOUT_S)
-    return result.stdout.decode("utf-8", "replace") if result.ok else None

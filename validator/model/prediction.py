@@ -153,6 +153,9 @@ class Outcome(str, Enum):
     UNKNOWN = "unknown"
 
 
+WORST_FIRST = (Outcome.FAILS, Outcome.UNKNOWN, Outcome.WORKS)
+
+
 class Rank(str, Enum):
     """What an answer rests on, the best first.
 

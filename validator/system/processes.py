@@ -14,6 +14,7 @@ import os
 import resource
 import selectors
 import shlex
+import shutil
 import signal
 import subprocess
 import threading
@@ -41,6 +42,7 @@ TAIL_LINES = 200
 LINE_LIMIT = 8192
 #: Bytes to read from a child at a time.
 _CHUNK = 64 * 1024
+_GIT_TIMEOUT_S = 30.0
 
 _live: set[subprocess.Popen[bytes]] = set()
 _guard = threading.Lock()
@@ -152,6 +154,19 @@ def run(
     # A grandchild that left the group may still hold stderr open; don't wait for its output.
     reader.join(timeout=GRACE_S)
     return Completed(child.wait(), stdout, "\n".join(tail), timed_out)
+
+
+def git(directory: Path, *arguments: str) -> str | None:
+    """Return what git prints about the repository of a directory; None without git, and if it fails.
+
+    The repository may be somebody else's: git runs nothing that its configuration names, and fetches nothing.
+    """
+    if shutil.which("git") is None or not directory.is_dir():
+        return None
+    command = ["git", "-c", "core.fsmonitor=false", "-C", str(directory), *arguments]
+    environment = {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_ALLOW_PROTOCOL": "none"}
+    done = run(command, env=environment, timeout_s=_GIT_TIMEOUT_S)
+    return done.stdout.decode("utf-8", "replace").strip() if done.ok else None
 
 
 def last_line(text: str, otherwise: str = "no message") -> str:
