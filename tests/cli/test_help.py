@@ -55,6 +55,18 @@ def test_options_are_in_named_groups(path: str) -> None:
     assert all(f"{title}:" in text for title in found)
 
 
+def test_each_option_has_help_and_no_flag_takes_a_value() -> None:
+    options = [
+        (path, option)
+        for path, (command, _) in COMMANDS_WITH_CONTEXT.items()
+        for option in command.params
+        if isinstance(option, click.Option) and option.opts != ["--variant"]
+    ]
+    assert len(options) > 200
+    assert [(path, option.opts) for path, option in options if not option.help] == []
+    assert [(path, option.opts) for path, option in options if option.is_flag and option.metavar] == []
+
+
 @pytest.mark.parametrize("path", COMMANDS_WITH_CONTEXT)
 def test_the_example_of_each_command_is_one_of_its_uses(path: str) -> None:
     command, context = COMMANDS_WITH_CONTEXT[path]

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from validator.certify.signatures import Signer
 from validator.certify.trust_file import NAME
 from validator.cli import building as rehearse
+from validator.cli import declared
 from validator.cli.build_matrix import _NOT_REHEARSED, Request, build_matrix_command
-from validator.cli.options import Builder, Project
 from validator.delivery.rehearsal import Step
 from validator.errors import EXIT_INPUT, MissingError
 from validator.model.record import Origin, Verdict
@@ -34,10 +34,8 @@ DIGEST = "sha256:" + "d" * 64
 def asked(*arguments: str) -> Request:
     """Return what the options of `build-matrix --rehearse` ask for."""
     given = build_matrix_command.make_context("build-matrix", ["--rehearse", *arguments]).params
-    project = Project(**{each.name: given.pop(each.name) for each in dataclasses.fields(Project)})
-    builder = Builder(**{each.name: given.pop(each.name) for each in dataclasses.fields(Builder)})
-    given.pop("as_json")
-    return Request(project=project, builder=builder, **given)
+    request: Request = declared(Request)[1](given)
+    return request
 
 
 @pytest.mark.parametrize(

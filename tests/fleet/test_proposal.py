@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.fleet import slurm_client
 from validator.fleet.settings import (
     NodeKind,
     SlurmPlace,
@@ -16,7 +17,7 @@ from validator.fleet.settings import (
     propose,
     read_settings,
 )
-from validator.fleet.slurm import kinds_of, told_by
+from validator.fleet.slurm import completed, kinds_of, told_by
 from validator.fleet.slurm_client import Node
 
 
@@ -52,8 +53,15 @@ NODES = [
 ]
 
 
-def test_nodes_whose_features_say_everything_are_not_asked(tmp_path: Path) -> None:
-    text = proposed(kinds_of(NODES))
+def test_nodes_whose_features_say_everything_are_not_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Sequence[str]] = []
+    monkeypatch.setattr(slurm_client, "run", lambda command: asked.append(command) or "")
+    kinds = kinds_of(NODES)
+    assert [completed(kind) for kind in kinds] == kinds
+    assert asked == []
+    text = proposed(kinds)
     assert places(tmp_path, text) == {
         "no-gpu": SlurmPlace(partition="batch"),
         "r535-t4": SlurmPlace(constraint="r535&t4", gres="gpu:t4:1"),

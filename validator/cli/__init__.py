@@ -250,18 +250,22 @@ verbose = click.Option(
 class Given:
     """The default of a function's argument that the command line gives.
 
-    parameters: makes what the command line has for it, named after it unless it has a name of its own.
-    value: makes the value of what the command line has for all names; None to take it as it is.
+    parameters: takes the argument's name, and returns its options and arguments of the command line.
+    value: makes the argument's value from the values of all of these, by name, to which it may add names that
+    the function takes; None to use the value of the argument's own name.
     """
 
     parameters: Callable[[str], Sequence[click.Parameter]]
     value: Callable[[dict[str, Any]], Any] | None = None
 
+    def __bool__(self) -> bool:
+        raise TypeError("the command line has not given this argument")
+
 
 def declared(function: Callable[..., Any]) -> tuple[list[click.Parameter], Callable[[dict[str, Any]], Any]]:
     """Return the parameters that a function or a dataclass declares as defaults, and how to call it.
 
-    The latter takes what the command line says, by name, which may include more.
+    It is called with a dict of all values by name. Names that the function does not take are ignored.
     """
     names = inspect.signature(function).parameters
     given = {name: one.default for name, one in names.items() if isinstance(one.default, Given)}
@@ -276,7 +280,7 @@ def declared(function: Callable[..., Any]) -> tuple[list[click.Parameter], Calla
 class Command(click.Command):
     """A command with an example, with `--verbose`, and with its options in named groups.
 
-    Its function declares each parameter as the default of an argument: see `Given`.
+    Its function may declare parameters as the defaults of its arguments: see `Given`.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:

@@ -53,7 +53,7 @@ def lint_command(
 
 @click.command("inspect", cls=Command)
 def inspect_command(
-    file: Path = argument("FILE", type=click.Path(path_type=Path)),
+    file: Path = argument("FILE", type=options.PATH),
     format_: str = options.formats("text", "json", short=("json",)),
 ) -> int:
     """Show what is in a wheel of TensorFlow, and on which GPUs and drivers it should work.

@@ -28,11 +28,13 @@ if TYPE_CHECKING:
     from ..records.store import Store
     from ..registry.client import Registry
 
-#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file.
+#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file; a
+#: directory that is there.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 ANY_FILE = click.Path(dir_okay=False, path_type=Path)
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
+DIRECTORY_THERE = click.Path(exists=True, file_okay=False, path_type=Path)
 #: The matrix that is used without --matrix, if it exists.
 OWN_MATRIX = Path("matrix.yaml")
 
@@ -424,11 +426,12 @@ def open_bundle(directory: Path) -> Registry:
 
 
 def certificates(*, need_registry: bool = True, bundles: bool = True) -> Any:
-    """Return the `Terms` of the options of every command that reads certificates. bundles: also a bundle's.
+    """Return the argument `terms` of every command that reads certificates: the `Terms` of its options.
 
-    The command may also have the arguments `registry`, `plain_http` and `bundle`. Wrong options are reported
-    before anything else is done. `rebuild` needs no trusted signer, and neither does `uncertified` unless a
-    signer is named: then the terms are None. Without --registry and --from-bundle, `registry` is None.
+    bundles: also add `--from-bundle`. The command may also take `registry`, which is opened here,
+    `plain_http` and `bundle`. Wrong options are reported before anything else is done. `rebuild` needs no
+    trusted signer, and neither does `uncertified` unless a signer is named: then the terms are None. Without
+    --registry and --from-bundle, `registry` is None.
     """
     asked = (registry, *((_bundle_option,) if bundles else ()), plain_http, *_TRUST)
 

@@ -206,7 +206,7 @@ def _causes_as_json(causes: tuple[Cause, ...]) -> CausesField:
 
 @records_command.command("merge")
 def merge_command(
-    directory: Path = argument(type=click.Path(exists=True, file_okay=False, path_type=Path)),
+    directory: Path = argument(type=options.DIRECTORY_THERE),
     cells_path: Path | None = option(
         "--cells  The cells that should have been measured, as `plan --format github` prints them.",
         type=options.FILE,

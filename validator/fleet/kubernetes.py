@@ -351,12 +351,12 @@ class _Status(_Told, total=False):
     allocatable: dict[str, str] | None
 
 
-class _Limits(TypedDict, total=False):
+class _Resources(TypedDict, total=False):
     limits: dict[str, str] | None
 
 
 class _Asked(TypedDict, total=False):
-    resources: _Limits
+    resources: _Resources
 
 
 class _TypedTaint(TypedDict):

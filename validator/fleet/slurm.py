@@ -461,7 +461,10 @@ def _write_once(path: Path, content: bytes) -> None:
 
 
 def survey(settings: FleetSettings) -> Survey:
-    """Return the nodes of the cluster that this machine submits to. It does not need the settings."""
+    """Return the kinds of nodes of the cluster that this machine submits to, without needing the settings.
+
+    Submits a short job for each kind whose features don't say the driver and the model. Raises FleetDown.
+    """
     # Home directories are shared on most clusters.
     directory = str(Path.home() / "tensorflow-gpu-matrix")
     comment = "CHECK: this machine and all nodes have to see it under this path."
@@ -472,7 +475,7 @@ def survey(settings: FleetSettings) -> Survey:
 def completed(kind: NodeKind, command: Sequence[str] = ASK) -> NodeKind:
     """Return a kind with its driver and model, for which a short job asks one of its nodes if needed.
 
-    Raises FleetDown. The job may fail, or find no free node in time.
+    Raises FleetDown. If the job fails, or finds no free node in time, `said` says so.
     """
     if kind.host_class is not None:
         return kind

@@ -259,8 +259,9 @@ def previous(directory: Path, identifier: str) -> Lock | None:
     None without git, outside a repository, and if the wheels did not change in the last 20 commits of the
     lock that are here: a shallow clone has none.
     """
-    now, name = read(directory, identifier), f"./{path_of(Path(), identifier)}"
+    name = f"./{path_of(Path(), identifier)}"
     listed = git(directory, "rev-list", f"--max-count={_COMMITS}", "HEAD", "--", name)
+    now = read(directory, identifier) if listed else None
     for commit in (listed or "").split():
         text = git(directory, "cat-file", "blob", f"{commit}:{name}")
         try:

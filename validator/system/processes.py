@@ -159,7 +159,8 @@ def run(
 def git(directory: Path, *arguments: str) -> str | None:
     """Return what git prints about the repository of a directory; None without git, and if it fails.
 
-    The repository may be somebody else's: git runs nothing that its configuration names, and fetches nothing.
+    The repository may be somebody else's: git runs no hook and no file monitor of its configuration, and
+    fetches nothing. Ask nothing that compares files, such as `status`, of a repository that is not our own.
     """
     if shutil.which("git") is None or not directory.is_dir():
         return None

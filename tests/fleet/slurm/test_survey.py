@@ -32,7 +32,9 @@ def test_a_proposal_names_the_nodes_of_the_cluster(cluster: Cluster, tmp_path: P
 
 def test_a_node_is_asked_where_features_do_not_say_the_driver(cluster: Cluster) -> None:
     kind = NodeKind(1, "node1", "", "", True, {"constraint": "t4", "gres": "gpu:t4:1"})
-    assert completed(kind, ("sh", "-c", ANSWER)).host_class == "r570-a10"
+    found = completed(kind, ("sh", "-c", ANSWER))
+    assert (found.host_class, found.driver) == ("r570-a10", "570.26")
+    assert found.said.startswith("node1 said driver 570.26 and NVIDIA A10. CHECK: ")
 
 
 @pytest.mark.parametrize("command", ["exit 3", "echo no driver"])
