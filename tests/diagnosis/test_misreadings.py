@@ -507,3 +507,37 @@ def test_each_line_is_matched_once_however_often_it_is_joined(monkeypatch: pytes
     lines = [f"In our run number {number} the colours of the plot were" for number in range(30)]
     seen("\n".join(["Hello", *(f"{line}\nnicer than TensorFlow 2.15 on the GPU." for line in lines)]))
     assert len(matched) == len(set(matched))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "read"),
+    [
+        (
+            "tf.config.list_physical_devices('GPU') shows it, there is nothing wrong with it",
+            "gpu_list_empty",
+            False,
+        ),
+        ("tf.config.list_physical_devices('GPU') returns nothing", "gpu_list_empty", True),
+        ("The result of my tokenizer is an empty list.", "empty_list", False),
+        ("In the notebook I get an empty list.", "empty_list", True),
+        ("The message that libcudnn.so.8 is missing is gone now.", "cuda_library_not_loaded", False),
+        ("libcudnn.so.8 is missing and I don't know why.", "cuda_library_not_loaded", True),
+        ("The second GPU is unused by the desktop.", "gpu_left_idle", False),
+        ("The GPU stays unused.", "gpu_left_idle", True),
+        ("There is no GPU in my notebook, it is a Thinkpad.", "gpu_not_seen", False),
+        ("There is no GPU in the TensorFlow list.", "gpu_not_seen", True),
+        ("The GPU memory is empty before I create the model.", "gpu_memory_tiny_said", False),
+        ("The GPU memory usage stays at 0.", "gpu_memory_tiny_said", True),
+        ("How do I keep the embeddings on the CPU and the rest on the GPU?", "plain_question", False),
+        ("How do I keep the embeddings on the CPU?", "plain_question", True),
+        ("The driver works, but I cannot change the batch size in this program.", "driver_stays_said", False),
+        ("The admin says it is not the driver.", "driver_stays_said", False),
+        ("The admins don't want to update the driver.", "driver_stays_said", True),
+        ("The driver is 450, and I can't upgrade it.", "driver_stays_said", True),
+        ("I use the Faster R-CNN by R. Girshick.", "r_used", False),
+        ("The images are normalized in R, G and B.", "r_used", False),
+        ("I call Keras from R, on Linux.", "r_used", True),
+    ],
+)
+def test_a_phrase_says_only_what_it_says(words: str, kind: str, *, read: bool) -> None:
+    assert seen(f"Hello\n{words}\n").has(kind) is read
