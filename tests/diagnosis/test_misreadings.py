@@ -541,3 +541,40 @@ def test_each_line_is_matched_once_however_often_it_is_joined(monkeypatch: pytes
 )
 def test_a_phrase_says_only_what_it_says(words: str, kind: str, *, read: bool) -> None:
     assert seen(f"Hello\n{words}\n").has(kind) is read
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "never"),
+    [
+        # The other release may fail for any reason.
+        (
+            "On Colab, with TensorFlow 2.12 the code works. With 2.17:\nValueError: no such layer\n",
+            "",
+            "goes with the CUDA",
+        ),
+        (
+            "The pod stays Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.\nWe use GKE.\n",
+            "--accelerator",
+            "nvidia-ctk runtime",
+        ),
+        (
+            "TensorFlow 1.12, RTX 3090, Linux. The process crashes with a segmentation fault.\n",
+            "CUDA",
+            "tensorflow-gpu 1.13",
+        ),
+        (
+            "JupyterHub: list_physical_devices('GPU') is an empty list. I installed tensorflow-cpu.\n",
+            "",
+            "SystemdSpawner",
+        ),
+        ("pip install keras==3.3.3\nTensorFlow doesn't find my GPU.\n", "", "up to 2.3"),
+        ("It works in Docker, but on the host, TensorFlow 2.15 doesn't see my GPU.\n", "", "--gpus"),
+        ("Which TensorFlow version supports the RTX 5080?\n", "Blackwell", "1.13"),
+    ],
+)
+def test_what_is_said_fits_what_was_read(text: str, says: str, never: str) -> None:
+    found = diagnose_log(text)
+    causes = [f"{one.title} {[(step.says, step.commands) for step in one.remedies]}" for one in found.causes]
+    told = " ".join([*causes, found.works])
+    assert says in told
+    assert never not in told
