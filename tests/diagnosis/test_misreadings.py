@@ -507,3 +507,74 @@ def test_each_line_is_matched_once_however_often_it_is_joined(monkeypatch: pytes
     lines = [f"In our run number {number} the colours of the plot were" for number in range(30)]
     seen("\n".join(["Hello", *(f"{line}\nnicer than TensorFlow 2.15 on the GPU." for line in lines)]))
     assert len(matched) == len(set(matched))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "read"),
+    [
+        (
+            "tf.config.list_physical_devices('GPU') shows it, there is nothing wrong with it",
+            "gpu_list_empty",
+            False,
+        ),
+        ("tf.config.list_physical_devices('GPU') returns nothing", "gpu_list_empty", True),
+        ("The result of my tokenizer is an empty list.", "empty_list", False),
+        ("In the notebook I get an empty list.", "empty_list", True),
+        ("The message that libcudnn.so.8 is missing is gone now.", "cuda_library_not_loaded", False),
+        ("libcudnn.so.8 is missing and I don't know why.", "cuda_library_not_loaded", True),
+        ("The second GPU is unused by the desktop.", "gpu_left_idle", False),
+        ("The GPU stays unused.", "gpu_left_idle", True),
+        ("There is no GPU in my notebook, it is a Thinkpad.", "gpu_not_seen", False),
+        ("There is no GPU in the TensorFlow list.", "gpu_not_seen", True),
+        ("The GPU memory is empty before I create the model.", "gpu_memory_tiny_said", False),
+        ("The GPU memory usage stays at 0.", "gpu_memory_tiny_said", True),
+        ("How do I keep the embeddings on the CPU and the rest on the GPU?", "plain_question", False),
+        ("How do I keep the embeddings on the CPU?", "plain_question", True),
+        ("The driver works, but I cannot change the batch size in this program.", "driver_stays_said", False),
+        ("The admin says it is not the driver.", "driver_stays_said", False),
+        ("The admins don't want to update the driver.", "driver_stays_said", True),
+        ("The driver is 450, and I can't upgrade it.", "driver_stays_said", True),
+        ("I use the Faster R-CNN by R. Girshick.", "r_used", False),
+        ("The images are normalized in R, G and B.", "r_used", False),
+        ("I call Keras from R, on Linux.", "r_used", True),
+    ],
+)
+def test_a_phrase_says_only_what_it_says(words: str, kind: str, *, read: bool) -> None:
+    assert seen(f"Hello\n{words}\n").has(kind) is read
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "never"),
+    [
+        # The other release may fail for any reason.
+        (
+            "On Colab, with TensorFlow 2.12 the code works. With 2.17:\nValueError: no such layer\n",
+            "",
+            "goes with the CUDA",
+        ),
+        (
+            "The pod stays Pending: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.\nWe use GKE.\n",
+            "--accelerator",
+            "nvidia-ctk runtime",
+        ),
+        (
+            "TensorFlow 1.12, RTX 3090, Linux. The process crashes with a segmentation fault.\n",
+            "CUDA",
+            "tensorflow-gpu 1.13",
+        ),
+        (
+            "JupyterHub: list_physical_devices('GPU') is an empty list. I installed tensorflow-cpu.\n",
+            "",
+            "SystemdSpawner",
+        ),
+        ("pip install keras==3.3.3\nTensorFlow doesn't find my GPU.\n", "", "up to 2.3"),
+        ("It works in Docker, but on the host, TensorFlow 2.15 doesn't see my GPU.\n", "", "--gpus"),
+        ("Which TensorFlow version supports the RTX 5080?\n", "Blackwell", "1.13"),
+    ],
+)
+def test_what_is_said_fits_what_was_read(text: str, says: str, never: str) -> None:
+    found = diagnose_log(text)
+    causes = [f"{one.title} {[(step.says, step.commands) for step in one.remedies]}" for one in found.causes]
+    told = " ".join([*causes, found.works])
+    assert says in told
+    assert never not in told

@@ -328,7 +328,7 @@ def works_with(line: str, value: str) -> bool:
 def is_in_passing(line: str, value: str) -> bool:
     """Return whether a sentence mentions a value only in passing: as a version that worked, another one that
     was tried, or one that is required."""
-    place = line.find(value)
+    place = line.lower().find(value.lower())
     if place < 0:
         return False
     before = line[max(0, place - _REACH) : place]

@@ -321,7 +321,10 @@ class _Reader:
                 shown,
                 where,
                 message.harmless,
-                _certainty(message, values, shown),
+                # Whoever asks what a GPU needs has it, or will have it.
+                Certainty.STATED
+                if asks and message.kind == "gpu" and message not in apart
+                else _certainty(message, values, shown),
                 apart=message in apart,
             )
             for message in messages
