@@ -38,6 +38,8 @@ SAYS = {
     "flag_of_program": "whatever a program's own flag says",
     "local_rank": "hvd.rank()",
     "memory_needed": "the model, its input and the batch",
+    "same_results": "set_random_seed",
+    "part_on_cpu": "only the network itself runs on the GPU",
 }
 
 

@@ -500,6 +500,8 @@ def _facts(observations: Observations) -> dict[str, str]:
         fact = observations.value(name, "name" if name in _NAMED_FACTS else "version")
         if fact:
             facts[name] = fact
+    if observations.has("wsl"):
+        facts["os"] = WSL2
     return facts
 
 
