@@ -271,7 +271,7 @@ def test_the_remedy_for_a_package_without_cuda_says_why_it_installs_another_rele
         ("blackwell-5090.txt", ["tensorflow[and-cuda]==2.21.0", "2.22.0rc0"], ["newer release", "nvcr.io"]),
         ("sm-35-old.txt", ["use TensorFlow 2.14.1"], ["Blackwell", "25.02"]),
         ("colab-no-runtime.txt", ["Change runtime type"], ["apt-get", "mokutil"]),
-        ("cuda-too-new.txt", ["does not help"], ["-e NVIDIA_DISABLE_REQUIRE"]),
+        ("cuda-too-new.txt", ["same major version"], ["-e NVIDIA_DISABLE_REQUIRE"]),
         ("nvml-unknown-cgroup.txt", ["docker restart"], ["modprobe"]),
         ("tf-keras-patch.txt", ["tf_keras~=2.18.0"], ["keras~=2.18.1", "Before TensorFlow 2.16"]),
         ("glibc.txt", ["docker run"], ["uv venv"]),

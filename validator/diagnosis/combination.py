@@ -115,10 +115,10 @@ def _capability(observations: Observations) -> str | None:
 
 
 def _system(observations: Observations) -> str | None:
-    if observations.has("wsl"):
-        return "wsl2"
     if on_windows(observations) is not None:
         return "windows"
+    if observations.has("wsl"):
+        return "wsl2"
     systems = {one.values["name"] for one in observations.of("os")}
     if observations.has("container") or "linux" in systems:
         return "linux"
@@ -323,7 +323,7 @@ _READ_FROM: Mapping[str, _Find] = {
     "driver": _first_of("driver", "driver_cuda"),
     "gpu": _first_of("gpu", "compute_capability", "other_gpu"),
     "capability": _first_of("compute_capability", "gpu"),
-    "system": _either(_first_of("wsl"), on_windows, _first_of("os")),
+    "system": _either(on_windows, _first_of("wsl"), _first_of("os")),
     "machine": _first_of("jetson", "machine"),
     "kernel_modules": _first_of("kernel_modules"),
     "variant": _either(_first_of("build_without_cuda"), _package("tensorflow-cpu"), _installed),

@@ -20,6 +20,7 @@ from ..compat.offers import (
     why_not,
 )
 from ..compat.releases import (
+    driver_with,
     libraries_by_release,
     newest_for_cudnn,
     newest_for_driver,
@@ -532,10 +533,13 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     opened = conclusions.cuda_of_libraries(observations)
     cuda = CudaVersion.or_none(max(built, opened, key=lambda one: leading_numbers(one)[:1]) or None)
     floor = oldest_driver(cuda, on_windows) if cuda else None
+    # An image may ask for a CUDA that the driver has to show; the text may name that of the host.
+    asked = CudaVersion.or_none(observations.value("container_cli_error", "cuda"))
+    needed = driver_with(asked, on_windows) if asked else floor and floor.driver
     own = DriverRelease.or_none(facts.get("driver", ""))
-    if floor and own and own >= floor.driver:
+    if needed and own and own >= needed:
         # The driver that is there is not the one that is needed: the CUDA in use is newer than stated.
-        floor = None
+        needed = None
     python = minor_in(software.python)
     by_driver = newest_for_driver(facts.get("driver", ""), on_windows)
     old = by_driver if by_driver in older_releases() else None
@@ -553,8 +557,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
         "cudnn_major": major(cudnn),
         "builds": "" if build else libraries_by_release(python, on_windows, among=likely),
         "releases_for_cuda": libraries_by_release(python, on_windows, cuda=software.cuda or "none"),
-        "drivers": "" if floor else libraries_by_release(python, on_windows, driver=True),
-        "driver_needed": str(floor.driver) if floor else "",
+        "drivers": "" if needed else libraries_by_release(python, on_windows, driver=True),
+        "driver_needed": str(needed or ""),
         "gpu_package": f"{used.package}{version}" if used and used.package != "tensorflow" else "",
         "pin_for_cudnn": f"{fitting.package}~={fitting.minor}.0" if fitting else "",
         "release_for_driver": f"{old.minor} (CUDA {old.cuda}, cuDNN {old.cudnn})" if old else "",

@@ -219,7 +219,9 @@ def normalized(name: str) -> str:
 
 
 def on_windows(observations: Observations) -> Observation | None:
-    """Return the observation that shows native Windows."""
+    """Return what shows native Windows. WSL2 rules it out, unless the text sets the two apart."""
+    if (native := observations.with_value("os", "apart", "wsl")) is not None:
+        return native
     if observations.has("wsl") or observations.has("container"):
         return None
     return observations.with_value("os", "name", "windows")
