@@ -32,6 +32,7 @@ SAYS = {
     "gpu_image": "Images with TensorFlow and CUDA",
     "gpu_changed": "Nothing has to be built or installed again",
     "mkl": "speed up what runs on the CPU",
+    "xla_device": "is the device that counts",
     "slow_start": "The first step does what the others don't",
     "use_gpu": "by itself if its build and libraries fit",
     "cuda_of_gpu": "Ampere 11.0",

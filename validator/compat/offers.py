@@ -308,7 +308,7 @@ def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
     if chosen.eager_only:
         notes.append(
             f"With TensorFlow {release.version} only eager execution and graphs work on this GPU. XLA fails:"
-            " leave jit_compile=True out."
+            " set jit_compile=False (Keras 3 turns it on by itself)."
         )
     return notes
 

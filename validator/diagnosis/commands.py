@@ -427,6 +427,10 @@ def for_engine(command: str, engine: str) -> str | None:
 
 
 _EXPORT = re.compile(r"export (?P<name>\w+)=(?P<value>[^$\s]\S*)(?P<comment>\s+#.*)?")
+#: Directories for the loader. In a notebook, the variable comes too late for the loader of its kernel.
+_LIBRARY_PATH = re.compile(
+    r"export LD_LIBRARY_PATH=(?P<value>(?:(?!LD_LIBRARY_PATH).)+?)(?::\$LD_LIBRARY_PATH)?"
+)
 _UNSET = re.compile(r"unset (?P<names>[\w ]+)")
 _ASSIGNED = re.compile(r"(?P<name>[A-Z_]+)=(?P<value>\S+) (?P<rest>\S.*)")
 _PYTHON_CODE = re.compile(r"-c '(?P<code>[^']*)'")
@@ -470,6 +474,9 @@ def for_notebook(command: str) -> str:
     """Return what does the same in a cell of a hosted notebook."""
     if command.startswith(("!", "#", "%")):
         return command
+    if path := _LIBRARY_PATH.fullmatch(command):
+        conf = "/etc/ld.so.conf.d/00-tensorflow.conf"
+        return f"!echo {path['value']} | tr ':' '\\n' > {conf} && ldconfig   # then restart the session"
     if set_ := _EXPORT.fullmatch(command):
         return f"%env {set_['name']}={set_['value']}"
     if removed := _UNSET.fullmatch(command):
