@@ -319,6 +319,96 @@ def test_a_few_bytes_are_refused_only_where_others_hold_the_memory(amount: str, 
     assert first_cause(f"Epoch 1/10\n{line}") == "gpu_out_of_memory"
 
 
+MAC = "MacBook M1, macOS 14, TensorFlow 2.15, tensorflow-metal 1.1. TensorFlow does not see the GPU."
+OOM = "ResourceExhaustedError: OOM when allocating tensor with shape[512,64,512,512]"
+NVCC = "nvcc fatal   : Unsupported gpu architecture"
+NO_GPU = "TensorFlow doesn't see my GPU."
+
+
+@pytest.mark.parametrize(
+    ("pasted", "code"),
+    [
+        (MAC, "platform_without_cuda_build"),
+        (f"{MAC} Keras 3.0.5", "keras_version_conflict"),
+        (f"{OOM}\nWhen I run another script with a small model, it works.", "gpu_out_of_memory"),
+        (f"{OOM}\nThe second notebook fails, the first one still runs.", "gpu_memory_held_by_other_process"),
+        ("The training runs for a while, then stops with a KeyError in my callback.", None),
+        ("The GPU works for a moment, then idles, then works again.", "input_pipeline_bound"),
+        ("Each of my processes needs less than one GPU. How can I share one?", None),
+        ("I set allow_growth = True, and training uses 7 GB of GPU memory. How do I save the weights?", None),
+        (
+            "I set allow_growth = True, and training still takes 7 GB of GPU memory, although it is small.",
+            "gpu_memory_preallocation",
+        ),
+        ("On Google Colab, with TensorFlow 2.12 the code works. With 2.17 a plot looks different.", None),
+    ],
+)
+def test_what_is_no_fault_or_another_one(pasted: str, code: str | None) -> None:
+    assert first_cause(pasted) == code
+
+
+@pytest.mark.parametrize(
+    ("pasted", "system"),
+    [
+        (f"Ubuntu 22.04, TensorFlow 2.15. I have windows of 30 steps as input. {NO_GPU}", "linux"),
+        (f"I have Windows and Linux in dual boot, and use Ubuntu 22.04. {NO_GPU}", "linux"),
+        (f"Windows, Linux and macOS all show this. On my Ubuntu 22.04, {NO_GPU}", "linux"),
+        (f"I have Windows. {NO_GPU}", "windows"),
+        (f"Windows, Python 3.7, RTX 2060. {NO_GPU}", "windows"),
+    ],
+)
+def test_windows_in_a_sentence_is_not_always_the_system(pasted: str, system: str) -> None:
+    assert known(pasted).system == system
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [("compute_30", "no longer knows"), ("compute_70", "no longer knows"), ("compute_86", "is older than")],
+)
+def test_nvcc_is_too_old_or_too_new_for_an_architecture(architecture: str, words: str) -> None:
+    cause = diagnose_log(f"RTX 3090\n{NVCC} '{architecture}'\n").causes[0]
+    assert cause.code == "compute_capability_unsupported" and words in cause.title
+    assert ("Take sm_" in cause.remedies[0].says) is (words == "no longer knows")
+
+
+def test_both_packages_of_a_list_name_keras_3_with_the_plugin_of_apple() -> None:
+    listed = "MacBook Pro M1, macOS 14\nkeras 3.0.5\ntensorflow 2.15.0\ntensorflow-metal 1.1.0\n"
+    cause = diagnose_log(f"{listed}TensorFlow does not see the GPU\n").causes[0]
+    assert cause.code == "keras_version_conflict" and "Apple's plugin" in cause.title
+
+
+@pytest.mark.parametrize(
+    ("pasted", "is_named"),
+    [
+        (f"{NO_GPU} Others commented on the GPU in #123.", False),
+        (f"TensorFlow 2.17. {NO_GPU} I commented out the tensorflow-gpu line.", False),
+        (f"{NO_GPU} In setup.sh, the tensorflow-gpu line is commented out.", True),
+    ],
+)
+def test_a_package_for_the_gpu_that_is_commented_out(pasted: str, is_named: bool) -> None:
+    titles = " ".join(cause.title for cause in diagnose_log(f"Hello\n{pasted}\n").causes)
+    assert ("commented out" in titles) is is_named
+
+
+@pytest.mark.parametrize(
+    ("question", "is_asked"),
+    [
+        ("Is there a way to augment images on the GPU?", False),
+        ("Could you add support for 16-bit images on GPU?", False),
+        ("Is there a GPU image augmentation?", False),
+        ("Is there an image with CUDA?", True),
+    ],
+)
+def test_an_image_with_a_gpu_is_no_picture_on_it(question: str, is_asked: bool) -> None:
+    assert (seen(f"{question}\n").value("plain_question", "of") == "gpu_image") is is_asked
+
+
+def test_a_driver_that_limits_cuda_is_no_fault_by_itself() -> None:
+    limit = "Driver 390.48 supports CUDA 9.1 at most."
+    assert "driver_too_old" not in {cause.code for cause in diagnose_log(f"{limit}\nHello\n").causes}
+    assert first_cause(f"{limit} {NO_GPU}") == "driver_too_old"
+
+
 def test_ptxas_is_not_at_fault_where_no_ptxas_helps() -> None:
     pasted = (
         "TensorFlow version: 2.19.0\nGPU: NVIDIA GeForce RTX 5090\n"
