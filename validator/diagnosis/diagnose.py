@@ -602,7 +602,7 @@ def _harmless(observations: Observations) -> tuple[Harmless, ...]:
     for one in observations:
         if one.harmless is not None:
             explanations.setdefault(one.kind, one.harmless)
-    if observations.has(CPU_WANTED):
+    if observations.has(CPU_WANTED) and not observations.has("import_needs_driver"):
         without_gpu = table("without_gpu")
         missed = (kind for kind in without_gpu["kinds"] if observations.has(kind))
         explanations |= dict.fromkeys(missed, without_gpu["says"])
