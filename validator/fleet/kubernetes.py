@@ -453,7 +453,7 @@ class Api:
         self.now = datetime.datetime.now(datetime.timezone.utc)
         self._limit_s = limit_s
         self._rejected: type[Exception] = client.ApiException
-        # When the first of the calls was forbidden that were all forbidden since; at first, long ago.
+        # When the calls that are forbidden until now began; None after an answer. At first, long ago.
         self._forbidden_since: float | None = -_ROLES_READ_S
         self._client = client.ApiClient(settings)
         self._core, self._batch = client.CoreV1Api(self._client), client.BatchV1Api(self._client)

@@ -35,7 +35,7 @@ from .settings import GPU_RESOURCE, KubernetesPlace, NodeKind, Toleration
 MANAGED_BY = {"app.kubernetes.io/managed-by": "tensorflow-gpu-matrix"}
 #: The unit's name, on its Job and its pods.
 UNIT_LABEL = "tensorflow-gpu-matrix.github.io/unit"
-#: The unit's name, on what the tasks of a unit of several have in common.
+#: The unit's name, on all Jobs and pods and the service of a unit with several tasks.
 WORKERS_LABEL = "tensorflow-gpu-matrix.github.io/workers"
 #: The queue of Kueue (https://kueue.sigs.k8s.io/docs/tasks/run/jobs/).
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
