@@ -83,6 +83,8 @@ _EXCLUDED = re.compile(
     r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}",
     re.IGNORECASE,
 )
+#: Kinds of what people say is wrong.
+_SAID_FAULTS = (SAID, "hang_said")
 #: A sentence that asks something.
 _QUESTION = re.compile(r"(?:[^?.!\n]|[.!]\S)*\?")
 #: The part of a wish that says what somebody does not want.
@@ -299,13 +301,13 @@ class _Reader:
         messages = self._catalogue.matches(text)
         if any(message.kind in WORDS for message in messages) and _PROGRAM.search(text):
             messages = [message for message in messages if message.kind not in WORDS]
-        if any(message.kind in (SAID, "hang_said") for message in messages):
+        if any(message.kind in _SAID_FAULTS for message in messages):
             # What somebody does not want, or says to be fine, is no evidence for a fault. A question whether
             # something is the cause is none either, except in a title.
             stated = _complaints(text)
             stated = _SUPPOSITION.sub(" ", stated) if number != 1 else stated
             kept = messages if stated == text else self._catalogue.matches(stated)
-            messages = [one for one in messages if one.kind not in (SAID, "hang_said") or one in kept]
+            messages = [one for one in messages if one.kind not in _SAID_FAULTS or one in kept]
         if _EXCLUDED.search(text) and not _LOGGED.match(text):
             asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
             messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]

@@ -103,7 +103,7 @@ class Tried(msgspec.Struct, dict=True):
 
     @property
     def word(self) -> str:
-        """The state of the cell, one of WORDS."""
+        """Return the state of the cell, one of WORDS."""
         if self.stage in (Stage.KEPT, Stage.DONE):
             return "failed" if self.failed else "done"
         if self.stage is Stage.SUBMITTED and self.phase in (Phase.RUNNING, Phase.ENDED):
@@ -112,7 +112,7 @@ class Tried(msgspec.Struct, dict=True):
 
     @property
     def why(self) -> str:
-        """What went wrong, for people, or ""."""
+        """Return what went wrong, for people; empty if nothing did."""
         return ": ".join(filter(None, (self.fault.sentence if self.fault else "", self.detail)))
 
 
