@@ -277,7 +277,8 @@ _ASKED = re.compile(
 )
 #: Words after such a value.
 _AFTER = re.compile(
-    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which|the (?:loss|results?|training|model|same(?: \w+){0,2}?)) )?"
+    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which"
+    r"|the (?:loss|results?|training|model|same(?: \w+){0,2}?)) )?"
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|(?:much |far )?faster|working|required|needed|recommended|supported)\b"
     r"|used to work)"
