@@ -547,7 +547,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     before = likely[0].version if likely and compiled else ""
     # Where it is not known which cuDNN was loaded, the release before the reader's own is the best guess.
-    there, before = (conclusions.cudnn_version(loaded), before) if loaded else (cudnn, minor_in(release) or "")
+    there = conclusions.cudnn_version(loaded) if loaded else cudnn
+    before = before if loaded else minor_in(release) or ""
     fitting = newest_for_cudnn(there, python, before) if before or loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
