@@ -193,6 +193,14 @@ def driver_in_logs(observations: Observations) -> None:
         observations.conclude("driver", reported.values, reported)
 
 
+def cudnn_in_logs(observations: Observations) -> None:
+    """Add the cuDNN that TensorFlow itself says to have loaded."""
+    loaded = observations.first("cudnn_loaded")
+    if loaded is not None and not observations.has("cudnn"):
+        numbers = _cudnn_numbers(loaded.values["number"])
+        observations.conclude("cudnn", {"version": ".".join(map(str, numbers))}, loaded)
+
+
 def cuda_of_the_machine(observations: Observations) -> None:
     """Add the CUDA version that the driver supports, if a person states it next to a list of packages that
     names the toolkit in another version."""
@@ -644,6 +652,7 @@ RULES = (
     capability_below_stated,
     driver_parts,
     driver_in_logs,
+    cudnn_in_logs,
     cuda_of_the_machine,
     compat_library,
     no_reason_given,
