@@ -193,6 +193,14 @@ def driver_in_logs(observations: Observations) -> None:
         observations.conclude("driver", reported.values, reported)
 
 
+def cudnn_in_logs(observations: Observations) -> None:
+    """Add the cuDNN that TensorFlow itself says to have loaded."""
+    loaded = observations.first("cudnn_loaded")
+    if loaded is not None and not observations.has("cudnn"):
+        numbers = _cudnn_numbers(loaded.values["number"])
+        observations.conclude("cudnn", {"version": ".".join(map(str, numbers))}, loaded)
+
+
 def cuda_of_the_machine(observations: Observations) -> None:
     """Add the CUDA version that the driver supports, if a person states it next to a list of packages that
     names the toolkit in another version."""
@@ -442,7 +450,7 @@ def _cudnn_numbers(version: str) -> tuple[int, ...]:
 
 
 def official_image(observations: Observations) -> None:
-    """Add official GPU images whose TensorFlow can't open their cuDNN (tensorflow/tensorflow issue 94593).
+    """Add official GPU images whose TensorFlow can't open their cuDNN or CUDA, with both versions.
 
     `latest` is an older image if another release is stated or the log is that of another one. Tags that name
     Python 2 or 3 ended with 2.1.
@@ -457,7 +465,11 @@ def official_image(observations: Observations) -> None:
             continue
         moving = match[1] in ("latest", "nightly") and "-py" not in name
         if (moving and newest) or trait_holds("official-image-cudnn", tensorflow=match[1]):
-            observations.conclude("official_image", {"image": name}, image)
+            values = {"image": name, "holds": "cuDNN 8.9", "opens": "cuDNN 9"}
+            observations.conclude("official_image", values, image)
+        elif not moving and trait_holds("official-image-cuda", tensorflow=match[1]):
+            values = {"image": name, "holds": "CUDA 11.8", "opens": "CUDA 12"}
+            observations.conclude("official_image", values, image)
 
 
 # Python, its packages and its files against the release in use.
@@ -648,6 +660,7 @@ RULES = (
     capability_below_stated,
     driver_parts,
     driver_in_logs,
+    cudnn_in_logs,
     cuda_of_the_machine,
     compat_library,
     no_reason_given,

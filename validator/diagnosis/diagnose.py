@@ -578,7 +578,10 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     wheel = observations.first("pip_wheel_not_supported")
     loaded = observations.value("cudnn_version_mismatch", "runtime")
     before = likely[0].version if likely and compiled else ""
-    fitting = newest_for_cudnn(conclusions.cudnn_version(loaded), python, before) if loaded else None
+    # Where it is not known which cuDNN was loaded, the release before the reader's own is the best guess.
+    there = conclusions.cudnn_version(loaded) if loaded else cudnn
+    before = before if loaded else minor_in(release) or ""
+    fitting = newest_for_cudnn(there, python, before) if before or loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {
