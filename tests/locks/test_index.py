@@ -108,9 +108,7 @@ def test_a_download_goes_on_where_it_was_cut(index: LocalIndex, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_download_that_keeps_being_cut_goes_on_in_the_next_call(
-    index: LocalIndex, tmp_path: Path
-) -> None:
+def test_a_download_that_keeps_being_cut_goes_on_in_the_next_call(index: LocalIndex, tmp_path: Path) -> None:
     index.add(WHEEL, content=CONTENT)
     index.cuts = [2_500_000, 10, 10, 10]
     file, path = one(index), tmp_path / WHEEL

@@ -138,7 +138,8 @@ def test_they_pass_and_say_that_it_was_the_cpu(release: str, tmp_path: Path) -> 
 
 @pytest.mark.engine
 def test_right_kernels_pass_and_each_fault_is_found(tmp_path: Path) -> None:
-    each_fault_is_found("2.21.0", TF32, each_check_and_code_once(), tmp_path)
+    # 2.21.0 computes the same in three times the time.
+    each_fault_is_found("2.15.1", TF32, each_check_and_code_once(), tmp_path)
 
 
 @pytest.mark.engine
