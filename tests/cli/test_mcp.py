@@ -14,22 +14,24 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 import jsonschema
 import pytest
 import yaml
-from mcp import Client, MCPError, StdioServerParameters
 
-from validator.cli import here, mcp
-from validator.cli.mcp import server
+from validator.cli import here
 from validator.engines.this_machine import Environment, Seen
 from validator.errors import EXIT_INTERRUPTED, EXIT_MISSING
 from validator.model.prediction import Host
 from validator.model.record import GpuIdentity
 
 from ..commands import ROOT, run
+
+# The SDK takes a second to import, also in the processes that run none of these tests.
+if TYPE_CHECKING:
+    from mcp import Client
 
 pytestmark = pytest.mark.slow
 CONVERSATION = yaml.safe_load((Path(__file__).with_name("conversation.yaml")).read_text(encoding="utf-8"))
@@ -44,6 +46,8 @@ T = TypeVar("T")
 def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     """Talk to a server and return what the function returns. to: as for the SDK's client."""
 
+    from mcp import Client
+
     async def main() -> T:
         async with Client(to) as client:
             return await about(client)
@@ -51,6 +55,12 @@ def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
     # Another test of this process may have left an event loop running in the main thread, as Playwright does.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, main()).result()
+
+
+def server() -> Any:
+    from validator.cli import mcp
+
+    return mcp.server()
 
 
 def ask(tool: str, to: Any = None, **arguments: Any) -> Any:
@@ -174,7 +184,7 @@ def test_wrong_input_is_said_to_the_assistant(tool: str, arguments: dict[str, An
 
 @pytest.mark.parametrize("tool", ["diagnose_text", "lint_text"])
 def test_a_text_is_read_only_up_to_a_limit(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "MOST_CHARACTERS", 200)
+    monkeypatch.setattr("validator.cli.mcp.MOST_CHARACTERS", 200)
     name = {"name": "requirements.txt"} if tool == "lint_text" else {}
     assert isinstance(ask(tool, text=LOG.ljust(200), **name), dict)
     found = ask(tool, text=LOG.ljust(201), **name)
@@ -223,6 +233,8 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_resources() -> None:
+    from mcp import MCPError
+
     async def read(client: Client) -> tuple[Any, ...]:
         texts = []
         for path in ("causes", "causes/no_gpu_in_machine", "releases", "releases/2.21.0"):
@@ -258,6 +270,8 @@ def test_nothing_is_run_or_connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_over_stdin_and_stdout(tmp_path: Path) -> None:
+    from mcp import StdioServerParameters
+
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "validator", "mcp"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
     )
@@ -281,6 +295,8 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_over_http_from_this_machine_only() -> None:
+    from validator.cli import mcp
+
     with serving("--http", "--port", "0") as (process, line):
         shown = re.search(r"The server is at (http://127\.0\.0\.1:(\d+)/mcp) until Ctrl-C\.", line)
         assert shown, line
