@@ -155,6 +155,10 @@ WEEKLY = (
         ),
     ),
     Row(
+        "tests/integration/podman/test_rootless.py",
+        "Runs `test_probe.py` once more, as an ordinary user. Root runs it in `.ci/run`.",
+    ),
+    Row(
         "tests/workflows/test_actions.py::test_what_is_installed_from_the_package_index_runs_the_tool",
         "Installs every package again. The tests next to it run the actions with this environment.",
     ),
