@@ -103,6 +103,7 @@ def used_by(name: str, module: str) -> str:
     return "".join(ast.get_source_segment(source, defined[each]) or "" for each in seen)
 
 
+@pytest.mark.slow
 def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
     assert [name for name, fault in FAULTS.items() if not fault.found_by] == []
     comparing = {

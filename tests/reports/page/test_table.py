@@ -124,6 +124,7 @@ def test_gpus_of_a_group_and_releases_of_a_branch_share_answers(driver: str) -> 
         assert given == json.loads(wanted), name
 
 
+@pytest.mark.slow
 def test_every_gpu_that_the_page_suggests_is_in_the_table() -> None:
     known, groups = table.known_gpus(), table.machines()
     for name in (*gpu_names(), *(gpu.name for gpu in gpus())):
