@@ -54,6 +54,14 @@ WEEKLY = (
         "closes a port of two workers without TensorFlow.",
     ),
     Row(
+        "tests/probe/test_real_workers.py::test_a_worker_that_is_killed_while_training_is_named",
+        "It waits for two TensorFlows too. `tests/probe/test_workers.py` loses a worker without TensorFlow.",
+    ),
+    Row(
+        "tests/probe/checks/test_xla_cache.py::test_a_real_tensorflow_finds_its_programs",
+        "It starts TensorFlow three times. The tests next to it judge what two processes find, without it.",
+    ),
+    Row(
         "tests/probe/test_real_measurements.py",
         "The same measurements in each release. The newest one stays.",
         kept=("2.21.0",),
@@ -161,6 +169,16 @@ WEEKLY = (
     Row(
         "tests/workflows/test_actions.py::test_what_is_installed_from_the_package_index_runs_the_tool",
         "Installs every package again. The tests next to it run the actions with this environment.",
+    ),
+    Row(
+        "tests/attacks/test_foreign_files.py::test_no_file_blocks_a_command_or_fills_the_memory",
+        "Every command reads each kind of file. A file without an end and one without a beginning stay.",
+        kept=("zero", "pipe"),
+    ),
+    Row(
+        "tests/registry/test_blobs.py::test_a_push_that_is_killed_is_resumed_without_sending_a_blob_twice",
+        "More moments at which a push is killed. Six stay.",
+        kept=("6",),
     ),
     Row(
         "tests/fleet/slurm/test_killed.py::test_every_cell_has_one_record_after_so_many_kills",
