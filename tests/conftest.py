@@ -50,7 +50,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Guard(), "tests-guard")
     config.pluginmanager.register(planner, "tests-planner")
     if hasattr(config, "workerinput"):
-        config.pluginmanager.register(Worker(config.workerinput), "tests-worker")
+        config.pluginmanager.register(Worker(), "tests-worker")
     else:
         config.pluginmanager.register(Progress(config, planner), "tests-progress")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import jsonschema
@@ -29,10 +29,6 @@ from validator.model.record import GpuIdentity
 
 from ..commands import ROOT, run
 
-# The SDK takes a second to import, also in the processes that run none of these tests.
-if TYPE_CHECKING:
-    from mcp import Client
-
 pytestmark = pytest.mark.slow
 CONVERSATION = yaml.safe_load((Path(__file__).with_name("conversation.yaml")).read_text(encoding="utf-8"))
 TOOLS = (
@@ -43,13 +39,16 @@ LOG = "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so
 T = TypeVar("T")
 
 
-def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def sdk() -> Any:
+    """Import the SDK, which takes a second, only where these tests run."""
+    return importlib.import_module("mcp")
+
+
+def talk(to: Any, about: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Talk to a server and return what the function returns. to: as for the SDK's client."""
 
-    from mcp import Client
-
     async def main() -> T:
-        async with Client(to) as client:
+        async with sdk().Client(to) as client:
             return await about(client)
 
     # Another test of this process may have left an event loop running in the main thread, as Playwright does.
@@ -58,15 +57,13 @@ def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
 
 
 def server() -> Any:
-    from validator.cli import mcp
-
-    return mcp.server()
+    return importlib.import_module("validator.cli.mcp").server()
 
 
 def ask(tool: str, to: Any = None, **arguments: Any) -> Any:
     """Return a tool's structured answer, which has to fit its schema; the text of an error."""
 
-    async def call(client: Client) -> Any:
+    async def call(client: Any) -> Any:
         schemas = {one.name: one.output_schema or {} for one in (await client.list_tools()).tools}
         found = await client.call_tool(tool, arguments)
         if found.is_error:
@@ -98,7 +95,7 @@ def test_a_conversation(turn: dict[str, Any]) -> None:
 
 
 def test_every_tool_only_reads_and_says_what_it_takes_and_gives() -> None:
-    async def tools(client: Client) -> Any:
+    async def tools(client: Any) -> Any:
         return (await client.list_tools()).tools
 
     found = talk(server(), tools)
@@ -233,15 +230,13 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_resources() -> None:
-    from mcp import MCPError
-
-    async def read(client: Client) -> tuple[Any, ...]:
+    async def read(client: Any) -> tuple[Any, ...]:
         texts = []
         for path in ("causes", "causes/no_gpu_in_machine", "releases", "releases/2.21.0"):
             (content,) = (await client.read_resource(f"tensorflow-gpu-matrix://{path}")).contents
             texts.append(json.loads(getattr(content, "text", "")))
         for path, says in (("causes/x", 'no cause "x"'), ("releases/9.9", '"9.9"')):
-            with pytest.raises(MCPError, match=re.escape(says)):
+            with pytest.raises(sdk().MCPError, match=re.escape(says)):
                 await client.read_resource(f"tensorflow-gpu-matrix://{path}")
         return (*texts, await client.list_resources(), await client.list_resource_templates())
 
@@ -258,7 +253,7 @@ def test_nothing_is_run_or_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **named: object) -> None:
         pytest.fail(f"the server started or connected to {arguments}")
 
-    async def calls(client: Client) -> int:
+    async def calls(client: Any) -> int:
         # The event loop has its own sockets already.
         monkeypatch.setattr("subprocess.Popen.__init__", refuse)
         monkeypatch.setattr("socket.socket.connect", refuse)
@@ -270,9 +265,7 @@ def test_nothing_is_run_or_connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_over_stdin_and_stdout(tmp_path: Path) -> None:
-    from mcp import StdioServerParameters
-
-    command = StdioServerParameters(
+    command = sdk().StdioServerParameters(
         command=sys.executable, args=["-m", "validator", "mcp"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
     )
     # The CUDA version that nvidia-smi shows makes `predict` print a line, which must not be in the way.
@@ -295,8 +288,6 @@ def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 
 def test_over_http_from_this_machine_only() -> None:
-    from validator.cli import mcp
-
     with serving("--http", "--port", "0") as (process, line):
         shown = re.search(r"The server is at (http://127\.0\.0\.1:(\d+)/mcp) until Ctrl-C\.", line)
         assert shown, line
@@ -320,7 +311,7 @@ def test_over_http_from_this_machine_only() -> None:
             "own": 200, "localhost": 200, "other name": 421, "other port": 421,
             "other page": 403, "other page of this machine": 403, "file": 403,
         }  # fmt: skip
-        assert _status(address, {}, size=mcp.MOST_CHARACTERS * 8 + 1) == 413
+        assert _status(address, {}, size=(8 << 20) + 1) == 413
         listening = [
             row.split()[1]
             for row in Path("/proc/net/tcp").read_text().splitlines()

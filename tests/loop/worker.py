@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-_TESTS = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 
 class Worker:
@@ -19,20 +19,17 @@ class Worker:
     Sending the other four takes as long as running a small test.
     """
 
-    def __init__(self, given: dict[str, Any]) -> None:
-        """given: what xdist says to a worker."""
-        self._number, self._count = int(given["workerid"].removeprefix("gw")), given["workercount"]
-
     def pytest_collectstart(self, collector: pytest.Collector) -> None:
         """Import a share of the modules if all are collected. In a fresh clone, pytest compiles each of them,
         and the other workers find the byte code."""
-        if collector is collector.session and collector.config.args == collector.config.getini("testpaths"):
-            for path in sorted(_TESTS.rglob("test_*.py"))[self._number :: self._count]:
-                if "integration" not in path.parts:
-                    name = ".".join(path.relative_to(_TESTS.parent).with_suffix("").parts)
-                    # Whoever collects the module reports what is wrong with it.
-                    with contextlib.suppress(Exception, pytest.skip.Exception):
-                        importlib.import_module(name)
+        config: Any = collector.config
+        if collector is collector.session and config.args == config.getini("testpaths"):
+            number, count = int(config.workerinput["workerid"][2:]), config.workerinput["workercount"]
+            for path in sorted(_ROOT.glob("tests/**/test_*.py"))[number::count]:
+                # Whoever collects the module reports what is wrong with it.
+                with contextlib.suppress(Exception, pytest.skip.Exception):
+                    if "integration" not in path.parts:
+                        importlib.import_module(".".join(path.relative_to(_ROOT).with_suffix("").parts))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
