@@ -248,14 +248,15 @@ def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequen
     asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
-        if entry.ruled_out_by.holds(find):
-            continue
         signs = []
         for sign in entry.signs:
             result = sign.when.evaluate(find)
             if result.truth:
                 strength = _strength(sign, result.evidence, symptom)
                 signs.append(_ShownSign(sign, result.evidence, strength))
+        # Few causes have a sign, so what rules a cause out is asked last.
+        if not signs or entry.ruled_out_by.holds(find):
+            continue
         # The words of a question describe no fault.
         signs = [sign for sign in signs if sign.apart or not sign.only_in(asked)]
         # A word in a title shows nothing next to harmless messages of a GPU that works.
