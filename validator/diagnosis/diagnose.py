@@ -455,20 +455,8 @@ def _by_its_words(
     alike = likeness.table().most_like(complaint)
     if alike is None or alike.likelihood < likeness.LIKELY:
         return None
-    if alike.code == likeness.NONE and _shown_by_a_program(observations, diagnosis.causes):
-        return None
     kind, values = (_NOTHING_WRONG, {}) if alike.code == likeness.NONE else (SAID, {"of": alike.code})
     return Observation(kind, values, ", ".join(alike.words), _BY_WORDS, certainty=Certainty.STATED)
-
-
-def _shown_by_a_program(observations: Observations, shown: Sequence[Cause]) -> bool:
-    """Return whether what a program printed is among the evidence of causes."""
-    printed_at = {
-        one.where
-        for one in observations
-        if one.certainty is Certainty.OBSERVED and one.kind not in (FAULT, UNRECOGNIZED)
-    }
-    return any(one.where in printed_at for cause in shown for one in cause.evidence)
 
 
 def _diagnose(

@@ -40,6 +40,10 @@ _WITHOUT_SPACES = "\u2e80"
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 #: A line of prose has at least this many words, and they make up at least this share of its characters.
 _LINE_WORDS, _LINE_SHARE = 4, 0.55
+#: What only lines have that a program printed.
+_PRINTED = re.compile(
+    r"\.(?:cc|cpp|go|py):\d+\]|^\W*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[$>]{1,3} |File \"|In \[\d)"
+)
 _COMMON_WORDS = (
     "the a an to of and in is it that i my on with for this but as at by be are was were have has had not"
     " no or from so if me you we they he she do does did can could would will just there here what which when"
@@ -75,7 +79,12 @@ def prose(lines: Iterable[str]) -> str:
         line = line[:_LONGEST]
         words = _LETTERS.findall(line)
         enough = len(words) >= _LINE_WORDS or any(word[0] >= _WITHOUT_SPACES for word in words)
-        if enough and "|" not in line and sum(map(len, words)) >= _LINE_SHARE * len(line):
+        if (
+            enough
+            and "|" not in line
+            and not _PRINTED.search(line)
+            and sum(map(len, words)) >= _LINE_SHARE * len(line)
+        ):
             kept.append(line)
             length += len(line)
     return "\n".join(kept)
