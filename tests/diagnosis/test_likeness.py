@@ -10,7 +10,7 @@ from ..corpus import words
 
 #: Posts that were not learned: at least the share NAMED of those about a fault get a cause, and at least the
 #: share RIGHT of these the right one. At most the share ALARMS of those without a fault get a cause.
-NAMED, RIGHT, ALARMS = 0.4, 0.88, 0.12
+NAMED, RIGHT, ALARMS = 0.42, 0.88, 0.13
 
 COMPLAINT = (
     "Two 3090 in one box, TF 2.9. As soon as I put the model under MirroredStrategy the fans of both cards"
