@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from validator import cli
-from validator.lint.findings import reads
+from validator.lint.findings import reader_of
 from validator.system.files import parse_toml
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,7 @@ def test_the_manifest_is_one_that_pre_commit_accepts() -> None:
 )
 def test_the_files_that_the_hook_takes_are_read(name: str) -> None:
     assert re.search(HOOK["files"], name)
-    assert reads(Path(name))
+    assert reader_of(Path(name))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from validator.lint.findings import CODES, reads
+from validator.lint.findings import CODES, reader_of
 
 from .support import found, write
 
@@ -354,4 +354,4 @@ def test_every_code_and_every_kind_is_tried() -> None:
     # `test_visible_devices.py`, `test_dockerfile.py` and `test_requirements.py` test these codes.
     tried_elsewhere = {"devices_hidden", "invalid_version", "library_path_not_set"}
     assert FAULTS.keys() | tried_elsewhere == CODES.keys()
-    assert all(reads(Path(kind.file)) for kind in KINDS.values())
+    assert all(reader_of(Path(kind.file)) for kind in KINDS.values())

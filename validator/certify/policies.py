@@ -143,7 +143,7 @@ UNABLE = {
         "Connaisseur can't verify a certificate: its cosign validator looks for a signature of the image, as"
         " `cosign sign` of version 2 stores it under the tag sha256-….sig, and reads no attestations. A"
         " certificate is an attestation, a Sigstore bundle that refers to the image"
-    ),
+    )
 }
 
 

@@ -78,9 +78,7 @@ class Bundle:
 #: Base64 in the standard alphabet, with padding, without unused bits: there is one text for the same bytes.
 _Base64 = Annotated[
     str,
-    Meta(
-        pattern=r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?\Z",
-    ),
+    Meta(pattern=r"\A(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEIMQUYcgkosw048]=)?\Z"),
 ]
 _Bytes = Annotated[_Base64, Meta(min_length=4)]
 #: A 64-bit integer, which protobuf writes as text.

@@ -44,14 +44,7 @@ from ..problems import CATALOGUE, LIMIT
 from ..resources import manual
 from ..system.files import machine_directory, make_machine_directory, read_text, write_atomically
 from .signatures import Signer, make_key_pair
-from .trust import (
-    THROW_AWAY,
-    Party,
-    Signatory,
-    TrustFile,
-    public_pem,
-    read_key,
-)
+from .trust import THROW_AWAY, Party, Signatory, TrustFile, public_pem, read_key
 
 #: The file's name, next to the matrix.
 NAME = "trust.yaml"

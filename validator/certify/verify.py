@@ -304,12 +304,10 @@ class Move:
     image: Annotated[str | None, "The image spec of `now`."]
     moves: Annotated[bool, "Whether the alias must be set."]
     lost: Annotated[
-        str,
-        "Why the old image is no longer good enough; empty if it still is, but the new one is better.",
+        str, "Why the old image is no longer good enough; empty if it still is, but the new one is better."
     ] = ""
     why: Annotated[
-        str,
-        "Why an alias stays on an image without a valid certificate, in one sentence; otherwise empty.",
+        str, "Why an alias stays on an image without a valid certificate, in one sentence; otherwise empty."
     ] = ""
 
 

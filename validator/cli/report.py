@@ -68,8 +68,7 @@ def page_options(*, answers: str, only_with: str = "") -> Any:
         ),
         option(
             described(
-                "--certificates FILE...",
-                "certificates, as written by `verify --format json`; repeatable.",
+                "--certificates FILE...", "certificates, as written by `verify --format json`; repeatable."
             ),
             "certificate_files",
         ),

@@ -546,18 +546,14 @@ def read(path: Path) -> tuple[Sequence[Environment], Sequence[Source]]:
 
     Raises InputError for a file that can't be read, or of an unknown kind.
     """
-    read_file = _reader(path)
+    read_file = reader_of(path)
     if read_file is None:
         raise InputError(f"{path} is not a kind of file that lint knows", hint=f"it reads {_KNOWN}")
     return read_file(path)
 
 
-def reads(path: Path) -> bool:
-    """Return True for a file of a kind that lint knows."""
-    return _reader(path) is not None
-
-
-def _reader(path: Path) -> Read | None:
+def reader_of(path: Path) -> Read | None:
+    """Return what reads a file, or None for a kind that lint does not know."""
     return dockerfile.of_dockerfile if _DOCKERFILE.fullmatch(path.name) else reader(path.name)
 
 

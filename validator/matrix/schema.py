@@ -89,8 +89,7 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         " with JupyterLab, which it starts on port 8888.",
     ] = []
     base: Annotated[
-        Axis,
-        "A base image, or `default`: the official image of the Python version (the default).",
+        Axis, "A base image, or `default`: the official image of the Python version (the default)."
     ] = []
     name: Annotated[
         Text,
@@ -103,16 +102,14 @@ class ImageEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         " file (`./wheels/ours-1.0-py3-none-any.whl`). They are resolved together with TensorFlow.",
     ] = []
     requirements: Annotated[
-        Text | ProjectEntry,
-        "More packages: a `requirements.txt`, a `pylock.toml`, or a uv project.",
+        Text | ProjectEntry, "More packages: a `requirements.txt`, a `pylock.toml`, or a uv project."
     ] = ""
     system_packages: Annotated[
         Axis, "Packages of the base's distribution, Debian or Ubuntu (`libgl1`, `git`)."
     ] = []
     environment: Annotated[dict[str, Text], "Environment variables of the image, each with its value."] = {}
     checks: Annotated[
-        CheckList,
-        "Files with checks of your own, which run with the others (`checks/our_check.py`).",
+        CheckList, "Files with checks of your own, which run with the others (`checks/our_check.py`)."
     ] = []
     max_size: Annotated[Text, "The most that the compressed image may have: `3.5GB`, `800MiB`."] = ""
 
@@ -134,8 +131,7 @@ class HostEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         Axis, 'Compute capabilities (`"9.0"`), for a GPU that is not known by name.'
     ] = []
     compat: Annotated[
-        Axis,
-        'CUDA versions of a cuda-compat package on the loader path (`"12.9"`), or `none` (the default).',
+        Axis, 'CUDA versions of a cuda-compat package on the loader path (`"12.9"`), or `none` (the default).'
     ] = []
     runner: Annotated[
         Axis,

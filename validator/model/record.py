@@ -149,8 +149,7 @@ _RecordId = Annotated[str, "The id of the record."]
 _Measured = Annotated[str, "When the probe ended. UTC, ISO 8601, like all times here."]
 _Issued = Annotated[str, "When it was signed."]
 _Signer = Annotated[
-    str,
-    "The fingerprint of the public key (`sha256:` over its DER encoding), or the identity.",
+    str, "The fingerprint of the public key (`sha256:` over its DER encoding), or the identity."
 ]
 _Fixture = Annotated[bool, "Made by a test; proves nothing."]
 

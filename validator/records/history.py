@@ -22,13 +22,7 @@ from ..model import codec
 from ..model.codec import NEVER, TOLERANCE, DocumentError, encode, format_timestamp, parse_timestamp
 from ..model.record import MeasurementError, Record, Verdict, measurement_of
 
-_WORST_FIRST = (
-    Verdict.BROKEN,
-    Verdict.FAILED,
-    Verdict.UNPROVEN,
-    Verdict.WORKS_ON_CPU,
-    Verdict.CERTIFIED,
-)
+_WORST_FIRST = (Verdict.BROKEN, Verdict.FAILED, Verdict.UNPROVEN, Verdict.WORKS_ON_CPU, Verdict.CERTIFIED)
 _BAD = (Verdict.BROKEN, Verdict.FAILED)
 WRONG_TIME_HINT = (
     "correct the wrong clock, and measure again; `records import --any-time` imports such a record as one"
@@ -390,8 +384,7 @@ class DeclineDocument(CellFields):
         " it, which is `unproven`. Null if nothing is worse.",
     ]
     between: Annotated[
-        int,
-        "How many records lie between the two; they are `unproven`, so neither good nor bad.",
+        int, "How many records lie between the two; they are `unproven`, so neither good nor bad."
     ]
     changes: _Changes
     checks: _Checks

@@ -136,8 +136,7 @@ def _record(line: bytes, where: str, now: datetime | None, read_line: Callable[[
         record = read_line(line)
     except RecordError as error:
         raise InputError(
-            f"{where}: {error}",
-            hint="export it again with `validator records export`; nothing was imported",
+            f"{where}: {error}", hint="export it again with `validator records export`; nothing was imported"
         ) from error
     if record.origin is Origin.REHEARSAL:
         raise InputError(

@@ -413,8 +413,7 @@ def database(text: str, *, read_only: bool = False) -> Database:
     driver = _DRIVERS.get(text.partition("://")[0])
     if driver is None:
         raise InputError(
-            f"--store: {text.partition('://')[0]} is not a supported kind of database",
-            hint=_EXAMPLES,
+            f"--store: {text.partition('://')[0]} is not a supported kind of database", hint=_EXAMPLES
         )
     try:
         url = make_url(text).set(drivername=driver)

@@ -437,8 +437,7 @@ class Changes:
     removed: Annotated[dict[str, str], "The version by package."]
     upgraded: Annotated[dict[str, tuple[str, str]], "The versions before and after, by package."]
     files: Annotated[
-        dict[str, list[str]],
-        "Changed or missing files of TensorFlow's and NVIDIA's packages, by package.",
+        dict[str, list[str]], "Changed or missing files of TensorFlow's and NVIDIA's packages, by package."
     ]
 
 

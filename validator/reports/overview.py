@@ -54,12 +54,10 @@ class RowDocument(TypedDict):
     host: Annotated[str, "The host class."]
     prediction: Annotated[dict[str, Any] | None, "As in a planned cell; null for a cell that is not planned."]
     measured: Annotated[
-        MeasuredDocument | None,
-        "The newest measurement; null if nothing was measured. Its fields are below.",
+        MeasuredDocument | None, "The newest measurement; null if nothing was measured. Its fields are below."
     ]
     agrees: Annotated[
-        bool | None,
-        "Whether the measurement confirms the prediction; null if one of them says nothing.",
+        bool | None, "Whether the measurement confirms the prediction; null if one of them says nothing."
     ]
 
 

@@ -32,26 +32,8 @@ from ..diagnosis import TEMPLATES, templates
 from ..overview import Row, markdown, nothing_measured
 from ..printable import printable, script_json
 from .answers import Answers, context
-from .layout import (
-    Layout,
-    charts,
-    cuda_of,
-    cudnn_of,
-    extra_name,
-    image_name,
-    layout,
-    nearest,
-)
-from .measurements import (
-    Measurements,
-    Past,
-    detail,
-    detail_file,
-    factor,
-    milliseconds,
-    readable,
-    storage,
-)
+from .layout import Layout, charts, cuda_of, cudnn_of, extra_name, image_name, layout, nearest
+from .measurements import Measurements, Past, detail, detail_file, factor, milliseconds, readable, storage
 
 #: The text near the beginning of every file that marks it as written by this program.
 MARK = "made by tensorflow-gpu-matrix"
