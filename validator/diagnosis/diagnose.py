@@ -410,8 +410,9 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 #: The most lines of a text to compare with what other people wrote: reading it once more takes time.
 _LONGEST_COMPLAINT = 400
-#: What a text is about that may be compared with others.
+#: What a text is about that may be compared with others, and what it is not about.
 _TOPIC = re.compile(r"tensorflow|keras|cuda|cudnn|\bGPUs?\b|\bTF\b", re.IGNORECASE)
+_OTHER_TOPIC = re.compile(r"torch|\bjax\b", re.IGNORECASE)
 #: The place of what follows from all words of a text together, and the kind if that is that nothing is wrong.
 _BY_WORDS, _NOTHING_WRONG = "words of the text", "nothing_wrong"
 
@@ -450,10 +451,13 @@ def _by_its_words(
     if len(lines) > _LONGEST_COMPLAINT:
         return None
     complaint = "\n".join(line.text for line in lines)
-    if silent and not diagnosis.facts and not _TOPIC.search(complaint):
+    named = len(_TOPIC.findall(complaint))
+    if named < len(_OTHER_TOPIC.findall(complaint)) or (silent and not diagnosis.facts and not named):
         return None
     alike = likeness.table().most_like(complaint)
-    if alike is None or alike.likelihood < likeness.LIKELY:
+    if alike is None or alike.likelihood < (
+        likeness.FINE if alike.code == likeness.NONE else likeness.LIKELY
+    ):
         return None
     kind, values = (_NOTHING_WRONG, {}) if alike.code == likeness.NONE else (SAID, {"of": alike.code})
     return Observation(kind, values, ", ".join(alike.words), _BY_WORDS, certainty=Certainty.STATED)

@@ -32,6 +32,8 @@ FEWEST_WORDS = 25
 #: How likely the first cause has to be. Of the posts in tests/corpus/posts.yaml that reach it without having
 #: been learned, nine of ten get the right cause.
 LIKELY = 0.25
+#: The same for a text in which nothing is wrong. A polite complaint looks like one.
+FINE = 0.4
 #: How many steps an IDF weight has per unit, because the file has a byte for each.
 IDF_STEPS = 24
 _WORD = re.compile(r"[a-z0-9][a-z0-9_+'.-]*[a-z0-9+]|[a-z0-9]|[^\W\d_a-z]+", re.IGNORECASE)
