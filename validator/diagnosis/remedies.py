@@ -400,7 +400,7 @@ def _ranked(
     ranked = []
     for entry, filled in possible:
         rank = reader.precedence(entry.way, ways)
-        first = entry.first and reader.has_root
+        first = entry.first and (reader.has_root or entry.way != "host")
         if rank is not None:
             late = bool(entry.interrupts) and not first
             last = _was_run(entry, filled, reader), _rewrites(entry, filled, reader)
