@@ -280,6 +280,8 @@ _AFTER = re.compile(
     r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which) )?"
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|working|required|needed|recommended|supported)\b|used to work)"
+    r"|^[\w.)*`\"'-]*,? (?:the|this|my) (?:very )?(?:same|identical) \w+(?: \w+)? "
+    r"(?:trains|trained|runs|ran|works|worked|learns|converges)\b"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
     r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
     r"|^,? (?:I|we) (?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t) (?:reproduce|get|see) (?:it|this|that)"
