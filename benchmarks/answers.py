@@ -42,8 +42,8 @@ from validator.matrix.plan import plan  # noqa: E402
 from validator.reports.page.answers import make_answers, pinned  # noqa: E402
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, site  # noqa: E402
 from validator.resources import shipped_matrix  # noqa: E402
-from validator.supply.python_packages import pyodide_package, run_by_node  # noqa: E402
 from validator.system.output_directory import update_directory  # noqa: E402
+from validator.system.package_sources import pyodide_package, run_by_node  # noqa: E402
 
 FIRST_RUNS = 5
 RESULTS = 5_000

@@ -45,8 +45,8 @@ from validator.reports.overview import overview
 from validator.reports.page.answers import make_answers, pinned, read_table
 from validator.reports.page.measurements import gather
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
-from validator.supply.python_packages import pyodide_package, run_by_node
 from validator.system.output_directory import update_directory
+from validator.system.package_sources import pyodide_package, run_by_node
 from validator.versions import ComputeCapability, DriverRelease
 
 SMALL, LARGE = 500, 5_000

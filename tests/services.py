@@ -72,8 +72,9 @@ def proxy(server: RunningRegistry) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def index() -> Iterator[local_index.LocalIndex]:
-    """Yield a package index that has nothing new."""
+def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[local_index.LocalIndex]:
+    """Yield a package index that has nothing new. If it fails, it is asked again without a pause."""
+    monkeypatch.setattr("validator.locks.index._PAUSES", (0.0, 0.0, 0.0))
     with local_index.running() as running:
         yield running
 

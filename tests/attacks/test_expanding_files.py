@@ -69,6 +69,7 @@ def test_groups_in_a_circle_end(tmp_path: Path) -> None:
     assert all("six" in {pin.name for pin in one.pins} for one in read(path)[0] if one.name[:1] == "g")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

@@ -105,13 +105,20 @@ def running() -> Iterator[Server]:
         listening.server_close()
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Server]:
+    with running() as made:
+        yield made
+
+
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+def server(shared: Server, monkeypatch: pytest.MonkeyPatch) -> Server:
+    """Return a server that nobody has asked yet. A test says how it answers."""
+    shared.asked.clear()
     monkeypatch.setattr(session_module, "PAUSES", (0.0, 0.0))
     monkeypatch.setattr(session_module, "MOST_PAGES", 5)
     monkeypatch.setattr(index_module, "_PAUSES", (0.0, 0.0))
-    with running() as made:
-        yield made
+    return shared
 
 
 def sources(server: Server, login: str = "") -> PackageSources:

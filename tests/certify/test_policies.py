@@ -46,6 +46,7 @@ def test_resources_of_a_cluster_are_valid(
     check_policy(format_, document)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("format_", "old", "new"),
     [

@@ -20,10 +20,8 @@ from urllib.parse import urlsplit
 import jsonschema
 import pytest
 import yaml
-from mcp import Client, MCPError, StdioServerParameters
 
-from validator.cli import here, mcp
-from validator.cli.mcp import server
+from validator.cli import here
 from validator.engines.this_machine import Environment, Seen
 from validator.errors import EXIT_INTERRUPTED, EXIT_MISSING
 from validator.model.prediction import Host
@@ -41,11 +39,16 @@ LOG = "Could not load dynamic library 'libcudart.so.11.0'; dlerror: libcudart.so
 T = TypeVar("T")
 
 
-def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
+def sdk() -> Any:
+    """Import the SDK, which takes a second, only where these tests run."""
+    return importlib.import_module("mcp")
+
+
+def talk(to: Any, about: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     """Talk to a server and return what the function returns. to: as for the SDK's client."""
 
     async def main() -> T:
-        async with Client(to) as client:
+        async with sdk().Client(to) as client:
             return await about(client)
 
     # Another test of this process may have left an event loop running in the main thread, as Playwright does.
@@ -53,10 +56,14 @@ def talk(to: Any, about: Callable[[Client], Coroutine[Any, Any, T]]) -> T:
         return thread.submit(asyncio.run, main()).result()
 
 
+def server() -> Any:
+    return importlib.import_module("validator.cli.mcp").server()
+
+
 def ask(tool: str, to: Any = None, **arguments: Any) -> Any:
     """Return a tool's structured answer, which has to fit its schema; the text of an error."""
 
-    async def call(client: Client) -> Any:
+    async def call(client: Any) -> Any:
         schemas = {one.name: one.output_schema or {} for one in (await client.list_tools()).tools}
         found = await client.call_tool(tool, arguments)
         if found.is_error:
@@ -88,7 +95,7 @@ def test_a_conversation(turn: dict[str, Any]) -> None:
 
 
 def test_every_tool_only_reads_and_says_what_it_takes_and_gives() -> None:
-    async def tools(client: Client) -> Any:
+    async def tools(client: Any) -> Any:
         return (await client.list_tools()).tools
 
     found = talk(server(), tools)
@@ -174,7 +181,7 @@ def test_wrong_input_is_said_to_the_assistant(tool: str, arguments: dict[str, An
 
 @pytest.mark.parametrize("tool", ["diagnose_text", "lint_text"])
 def test_a_text_is_read_only_up_to_a_limit(tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mcp, "MOST_CHARACTERS", 200)
+    monkeypatch.setattr("validator.cli.mcp.MOST_CHARACTERS", 200)
     name = {"name": "requirements.txt"} if tool == "lint_text" else {}
     assert isinstance(ask(tool, text=LOG.ljust(200), **name), dict)
     found = ask(tool, text=LOG.ljust(201), **name)
@@ -223,13 +230,13 @@ def test_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_resources() -> None:
-    async def read(client: Client) -> tuple[Any, ...]:
+    async def read(client: Any) -> tuple[Any, ...]:
         texts = []
         for path in ("causes", "causes/no_gpu_in_machine", "releases", "releases/2.21.0"):
             (content,) = (await client.read_resource(f"tensorflow-gpu-matrix://{path}")).contents
             texts.append(json.loads(getattr(content, "text", "")))
         for path, says in (("causes/x", 'no cause "x"'), ("releases/9.9", '"9.9"')):
-            with pytest.raises(MCPError, match=re.escape(says)):
+            with pytest.raises(sdk().MCPError, match=re.escape(says)):
                 await client.read_resource(f"tensorflow-gpu-matrix://{path}")
         return (*texts, await client.list_resources(), await client.list_resource_templates())
 
@@ -246,7 +253,7 @@ def test_nothing_is_run_or_connected(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **named: object) -> None:
         pytest.fail(f"the server started or connected to {arguments}")
 
-    async def calls(client: Client) -> int:
+    async def calls(client: Any) -> int:
         # The event loop has its own sockets already.
         monkeypatch.setattr("subprocess.Popen.__init__", refuse)
         monkeypatch.setattr("socket.socket.connect", refuse)
@@ -258,7 +265,7 @@ def test_nothing_is_run_or_connected(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_over_stdin_and_stdout(tmp_path: Path) -> None:
-    command = StdioServerParameters(
+    command = sdk().StdioServerParameters(
         command=sys.executable, args=["-m", "validator", "mcp"], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}
     )
     # The CUDA version that nvidia-smi shows makes `predict` print a line, which must not be in the way.
@@ -304,7 +311,7 @@ def test_over_http_from_this_machine_only() -> None:
             "own": 200, "localhost": 200, "other name": 421, "other port": 421,
             "other page": 403, "other page of this machine": 403, "file": 403,
         }  # fmt: skip
-        assert _status(address, {}, size=mcp.MOST_CHARACTERS * 8 + 1) == 413
+        assert _status(address, {}, size=(8 << 20) + 1) == 413
         listening = [
             row.split()[1]
             for row in Path("/proc/net/tcp").read_text().splitlines()

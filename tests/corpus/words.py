@@ -1,56 +1,41 @@
 """Learn the words of each cause, for `validator.diagnosis.likeness`.
 
     python -m tests.corpus.words           writes validator/diagnosis/data/likeness.txt
-    python -m tests.corpus.words --check   fails if that file is not current
+    python -m tests.corpus.words --check   fails if that file was learned from other texts
 
-The texts are those of the catalogue, the corpus without the entries that the rules miss, and posts.yaml.
+The texts are those of the corpus without the entries that the rules miss, posts.yaml, and the ways of saying
+a thing that tests/diagnosis has.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import yaml
 
-from validator.conditions import Comparison
-from validator.diagnosis import compile, likeness
-from validator.diagnosis.catalogue import SAID, causes
-from validator.diagnosis.likeness import Table
+from validator.diagnosis import likeness
+from validator.diagnosis.likeness import IDF_STEPS, SIZE, Table, features, prose, weighted, words_of
 
 from . import reader
 
-#: A message in the signs of more causes than this describes none of them.
-_SHARED_BY = 3
+_WAYS = reader.HERE.parent / "diagnosis/ways_of_saying.yaml"
 #: The most characters to learn from one text of the corpus.
 _LONGEST = 4000
+#: The inverse of the strength of the regularization, and the share of the smallest weights, which become 0.
+_C, _PRUNED = 100.0, 0.5
+#: The largest weight in a byte.
+_LEVELS = 127
 
 
 def posts() -> Mapping[str, list[str]]:
     """Return posts in words that no rule knows, by cause; `none` has those without a fault."""
     found: Mapping[str, list[str]] = yaml.safe_load((reader.HERE / "posts.yaml").read_text(encoding="utf-8"))
     return found
-
-
-def of_the_catalogue() -> Iterator[tuple[str, str]]:
-    """Yield what the catalogue says of each cause: its meaning, signs, remedies and examples."""
-    shown_by: defaultdict[str, set[str]] = defaultdict(set)
-    for cause in causes():
-        yield cause.code, f"{cause.title} {cause.means}"
-        for sign in cause.signs:
-            if sign.title:
-                yield cause.code, sign.title
-            for one in sign.when.comparisons():
-                if isinstance(one, Comparison):
-                    shown_by[one.kind].add(cause.code)
-        yield cause.code, " ".join(remedy.says for remedy in cause.remedies)
-    for _, row in compile.messages():
-        said = (row.get("values") or {}).get("of")
-        codes = {said} if row["kind"] == SAID and said else shown_by[row["kind"]]
-        if len(codes) <= _SHARED_BY:
-            for code in sorted(codes):
-                yield code, " ".join(row["examples"])
 
 
 def of_the_corpus() -> Iterator[tuple[str, str]]:
@@ -61,22 +46,57 @@ def of_the_corpus() -> Iterator[tuple[str, str]]:
             yield code, entry.content().decode(errors="replace")[:_LONGEST]
 
 
-def content() -> bytes:
-    """Return the content of the file."""
-    written = [(code, post) for code, texts in posts().items() for post in texts]
-    return likeness.train([*of_the_catalogue(), *of_the_corpus(), *written])
+def texts() -> list[tuple[str, str]]:
+    """Return all texts with the codes of their causes, or `none`, in a constant order."""
+    ways = yaml.safe_load(_WAYS.read_text(encoding="utf-8"))["named"]
+    written = [
+        (code, post) for source in (posts(), ways) for code, several in source.items() for post in several
+    ]
+    return [*of_the_corpus(), *written]
+
+
+def digest(pairs: Iterable[tuple[str, str]]) -> str:
+    """Return the SHA-256 of what a table is learned from."""
+    return hashlib.sha256(json.dumps([_C, _PRUNED, SIZE, *pairs]).encode()).hexdigest()
+
+
+def train(pairs: list[tuple[str, str]]) -> Table:
+    """Learn a table from texts and the codes of their causes, or `none`. It takes about half a minute."""
+    import numpy as np
+    from scipy.sparse import csr_matrix
+    from sklearn.linear_model import LogisticRegression
+
+    counted = [features(words_of(prose(text.splitlines()) or text))[0] for _, text in pairs]
+    documents = Counter(number for counts in counted for number in counts)
+    exact = [math.log((1 + len(counted)) / (1 + documents[number])) + 1 for number in range(SIZE)]
+    idf = tuple(min(255, round(value * IDF_STEPS)) / IDF_STEPS for value in exact)
+    rows = [weighted(counts, idf) for counts in counted]
+    values = [value for row in rows for value in row.values()]
+    numbers = [number for row in rows for number in row]
+    starts = np.cumsum([0, *map(len, rows)])
+    matrix = csr_matrix((values, numbers, starts), shape=(len(rows), SIZE))
+    model = LogisticRegression(C=_C, class_weight="balanced", max_iter=300)
+    model.fit(matrix, [code for code, _ in pairs])
+    weights = model.coef_
+    weights[np.abs(weights) < np.quantile(np.abs(weights), _PRUNED)] = 0
+    scale = float(np.abs(weights).max()) / _LEVELS
+    # The weights of one feature for all causes are next to each other.
+    steps = np.ascontiguousarray(np.round(weights / scale).astype(np.int8).T)
+    packed = memoryview(steps.tobytes()).cast("b")
+    biases = tuple(round(float(bias), 4) for bias in model.intercept_)
+    return Table(digest(pairs), tuple(map(str, model.classes_)), scale, biases, idf, packed)
 
 
 def main() -> int:
     """Write the file. With `--check`, write nothing, and return 1 if it is not current."""
-    made = content()
+    pairs = texts()
+    current = likeness.PATH.exists() and likeness.table().learned_from == digest(pairs)
     if "--check" in sys.argv[1:]:
-        # Compare the content, because versions of zlib compress it to different bytes.
-        if not likeness.PATH.exists() or Table.read(likeness.PATH.read_bytes()) != Table.read(made):
+        if not current:
             print(f"{likeness.PATH.name} is not current: run scripts/compile-data", file=sys.stderr)
-            return 1
-        return 0
-    likeness.PATH.write_bytes(made)
+        return 0 if current else 1
+    if not current:
+        likeness.PATH.write_bytes(train(pairs).write())
     return 0
 
 

@@ -59,6 +59,7 @@ def compiled_with(message: list[dict[str, Any]], cause: list[dict[str, Any]]) ->
         cache.cache_clear()
 
 
+@pytest.mark.slow
 def test_the_example_works_word_for_word() -> None:
     entry = Entry(**ROW[0])
     with compiled_with(MESSAGE, CAUSE):

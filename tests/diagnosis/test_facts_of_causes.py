@@ -79,6 +79,13 @@ ALLOWED = {
     ("held_rather_than_needed", "capability", "<6.0"): "GPUs with little memory, by `old_gpu`",
     ("driver_too_old", "cuda", "<11"): "programs that need CUDA 11, which no release of TensorFlow says",
     ("old_cuda_with_proteins", "cuda", "<11"): "programs that need CUDA 11, of any release",
+    ("cpu_only_build", "python", "<3.7"): "what conda-forge has for Pythons, by `old_for_conda_forge`",
+    (
+        "cuda_library_missing_or_wrong_version",
+        "cudnn",
+        ">=8.3,<9.0",
+    ): "which cuDNN needs zlib on Windows, whatever the release",
+    ("old_for_conda_forge", "python", "<3.7"): "what conda-forge has for Pythons, of whatever release",
     ("old_gpu", "capability", "<6.0"): "GPUs with little memory and without mixed precision",
     ("ptxas_missing_or_unsuitable", "capability", ">=10.0"): "which wheel of nvcc a remedy names",
     ("compute_capability_unsupported", "tensorflow", ">=2.18"): "the remedies for Pascal and Volta",

@@ -299,6 +299,7 @@ def test_every_remedy_of_every_cause_fits_the_person(situation: str) -> None:
     assert sorted(wrong) == []
 
 
+@pytest.mark.slow
 def test_what_the_person_ran_is_not_the_first_remedy_again() -> None:
     """Whatever a remedy installs, loads or restarts, somebody who did that gets the next remedy first."""
     tried, again = 0, []

@@ -8,9 +8,9 @@ from validator.diagnosis import diagnose_log, likeness
 
 from ..corpus import words
 
-#: Of the posts about a fault that were not learned, at least NAMED get a cause, and at least RIGHT of these
-#: get the right one. Of the posts without a fault, at most ALARMS get a cause.
-NAMED, RIGHT, ALARMS = 0.11, 0.8, 0.25
+#: Posts that were not learned: at least the share NAMED of those about a fault get a cause, and at least the
+#: share RIGHT of these the right one. At most the share ALARMS of those without a fault get a cause.
+NAMED, RIGHT, ALARMS = 0.4, 0.88, 0.12
 
 COMPLAINT = (
     "Two 3090 in one box, TF 2.9. As soon as I put the model under MirroredStrategy the fans of both cards"
@@ -20,18 +20,15 @@ COMPLAINT = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left_out", [0, 1])
-def test_most_guesses_about_posts_that_were_not_learned_are_right(left_out: int) -> None:
-    learned = [*words.of_the_catalogue(), *words.of_the_corpus()]
-    asked: list[tuple[str, str]] = []
-    for code, texts in words.posts().items():
-        for number, text in enumerate(texts):
-            (asked if number % 2 == left_out else learned).append((code, text))
-    table = likeness.Table.read(likeness.train(learned))
+def test_most_guesses_about_posts_that_were_not_learned_are_right() -> None:
+    texts = words.texts()
+    posts = {post for several in words.posts().values() for post in several[::4]}
+    table = words.train([one for one in texts if one[1] not in posts])
+    asked = [(code, text) for code, text in texts if text in posts]
     guesses = [
         (code, found.code)
         for code, text in asked
-        if (found := table.most_like(text)) and found.margin >= likeness.MARGIN
+        if (found := table.most_like(text)) and found.likelihood >= likeness.LIKELY
     ]
     faults = [(code, named) for code, named in guesses if code != likeness.NONE and named != likeness.NONE]
     harmless = [named for code, named in guesses if code == likeness.NONE and named != likeness.NONE]
@@ -40,9 +37,8 @@ def test_most_guesses_about_posts_that_were_not_learned_are_right(left_out: int)
     assert len(harmless) <= ALARMS * sum(code == likeness.NONE for code, _ in asked)
 
 
-@pytest.mark.slow
-def test_the_file_is_current() -> None:
-    assert likeness.Table.read(words.content()) == likeness.table()
+def test_the_file_was_learned_from_the_texts_that_are_here() -> None:
+    assert likeness.table().learned_from == words.digest(words.texts())
 
 
 def test_the_guess_is_possible_and_says_what_it_rests_on() -> None:
@@ -82,14 +78,17 @@ def test_what_is_no_prose_is_like_nothing(text: str) -> None:
     assert likeness.table().most_like(text) is None
 
 
-def test_a_table_is_read_as_it_was_learned() -> None:
+def test_a_table_is_read_as_it_was_written() -> None:
     texts = [
         ("slow", "the training is slow and the card waits for the disk all the day"),
         ("full", "memory is full"),
+        ("none", "everything is fine here"),
     ]
-    table = likeness.Table.read(likeness.train(texts))
+    learned = words.train(texts)
+    table = likeness.Table.read(learned.write())
+    assert table == learned
     found = table.most_like("our disk is so slow that the card waits and waits the whole day long, " * 2)
-    assert found is not None and found.code == "slow" and found.margin > likeness.MARGIN
+    assert found is not None and found.code == "slow" and found.likelihood > likeness.LIKELY
     assert {"disk", "waits", "slow", "card"} <= set(found.words)
 
 

@@ -110,7 +110,8 @@ def finders() -> tuple[Re2Finder, WordFinder, WordFinder]:
 
 
 def it_shows_the_same_in_a_short_text_and_without_re2(row: Row) -> None:
-    all_at_once, *by_words = finders()
+    all_at_once, *all_by_words = finders()
+    by_words = laws.subjects_to_try(all_by_words)
     assert all(finder.may_match(row.examples[0].encode()) for finder in by_words)
     for example in row.examples:
         found = list(all_at_once.matching(example))

@@ -40,6 +40,7 @@ SAYS = {
     "local_rank": "hvd.rank()",
     "memory_needed": "the model, its input and the batch",
     "same_results": "set_random_seed",
+    "results_of_cpu": "computes the same on the CPU",
     "cudnn_layers": "their weights fit the plain layers",
     "part_on_cpu": "only the network itself runs on the GPU",
 }

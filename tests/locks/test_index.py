@@ -85,6 +85,7 @@ def test_an_index_that_fails_is_asked_again_and_then_an_error(index: LocalIndex)
     assert len(index.asked) == 4
 
 
+@pytest.mark.usefixtures("index")
 def test_an_index_that_is_not_there_is_an_error_that_hides_its_address() -> None:
     sources = PackageSources(index_url="http://somebody:secret@127.0.0.1:9/simple")
     with pytest.raises(MissingError, match="the package index can't be reached") as caught:
@@ -107,10 +108,7 @@ def test_a_download_goes_on_where_it_was_cut(index: LocalIndex, tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_download_that_keeps_being_cut_goes_on_in_the_next_call(
-    index: LocalIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("validator.locks.index._PAUSES", (0.0, 0.0, 0.0))
+def test_a_download_that_keeps_being_cut_goes_on_in_the_next_call(index: LocalIndex, tmp_path: Path) -> None:
     index.add(WHEEL, content=CONTENT)
     index.cuts = [2_500_000, 10, 10, 10]
     file, path = one(index), tmp_path / WHEEL

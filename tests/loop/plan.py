@@ -16,19 +16,19 @@ from .tiers import TIERS, tier_of
 _USUAL_S = {"unit": 0.01, "slow": 0.8, "service": 0.4, "engine": 3.0}
 #: The same of the modules that take longest, so that a fresh clone begins with them.
 _LONG_S = {
-    "tests/distribution/test_empty_directory.py": 9.0,
     "tests/distribution/test_images.py": 8.0,
     "tests/docs/test_pages.py": 2.9,
-    "tests/emulation/test_never_certified.py": 8.0,
-    "tests/emulation/test_real_lines.py": 7.0,
+    "tests/emulation/test_never_certified.py": 5.0,
+    "tests/emulation/test_real_lines.py": 5.0,
     "tests/fleet/slurm/test_faults.py": 5.0,
     "tests/fleet/slurm/test_measuring.py": 4.0,
     "tests/integration/docker/test_main_job.py": 20.0,
     "tests/integration/page/test_answers.py": 2.5,
-    "tests/probe/test_real_gate.py": 40.0,
+    "tests/probe/test_real_gate.py": 20.0,
+    "tests/probe/test_real_measurements.py": 6.0,
     "tests/probe/test_real_own_checks.py": 16.0,
     "tests/probe/test_real_workers.py": 18.0,
-    "tests/workflows/test_nightly.py": 20.0,
+    "tests/workflows/test_nightly.py": 12.0,
     "tests/workflows/test_scripts.py": 2.9,
 }
 #: Where the seconds of the last runs are kept, in pytest's cache directory.

@@ -12,7 +12,7 @@ from pathlib import Path
 import filelock
 from uv import find_uv_bin
 
-from validator.supply.python_packages import ENVIRONMENTS, requirements_of
+from validator.supply.parts import ENVIRONMENTS, requirements_of
 from validator.system.files import cache_directory
 
 PYTHON = "3.11"

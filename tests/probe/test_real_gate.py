@@ -103,6 +103,7 @@ def used_by(name: str, module: str) -> str:
     return "".join(ast.get_source_segment(source, defined[each]) or "" for each in seen)
 
 
+@pytest.mark.slow
 def test_each_fault_is_found_and_each_check_that_compares_finds_one() -> None:
     assert [name for name, fault in FAULTS.items() if not fault.found_by] == []
     comparing = {
@@ -138,7 +139,8 @@ def test_they_pass_and_say_that_it_was_the_cpu(release: str, tmp_path: Path) -> 
 
 @pytest.mark.engine
 def test_right_kernels_pass_and_each_fault_is_found(tmp_path: Path) -> None:
-    each_fault_is_found("2.21.0", TF32, each_check_and_code_once(), tmp_path)
+    # 2.21.0 computes the same in three times the time.
+    each_fault_is_found("2.15.1", TF32, each_check_and_code_once(), tmp_path)
 
 
 @pytest.mark.engine

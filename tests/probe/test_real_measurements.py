@@ -12,7 +12,7 @@ import pytest
 
 from validator.model.report import CheckOutcome, CheckResult, read_report
 
-from .environments import AS_BUILT_2_21, tensorflow_environment
+from .environments import AS_BUILT_2_21, UNOPTIMIZED, tensorflow_environment
 from .unpacked import unpacked_probe
 
 pytestmark = pytest.mark.engine
@@ -50,7 +50,7 @@ def found(request: pytest.FixtureRequest, archive: Path) -> dict[str, CheckResul
     only = [argument for name in MEASUREMENTS for argument in ("--only", name)]
     done = subprocess.run(
         [tensorflow_environment(RELEASES[request.param]), archive, *only],
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1"},
+        env={**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "XLA_FLAGS": UNOPTIMIZED},
         cwd="/",
         capture_output=True,
         text=True,

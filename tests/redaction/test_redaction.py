@@ -85,6 +85,7 @@ def test_a_name_in_such_a_place_is_taken_out(place: str, user: str, host: str) -
     assert all(values[name] not in shown for name in named)
 
 
+@pytest.mark.slow
 @given(user=NAMES, before=st.text(max_size=20), after=st.text(max_size=20), upper=st.booleans())
 def test_a_known_name_is_taken_out_everywhere(user: str, before: str, after: str, upper: bool) -> None:
     text = f"/home/{user}/x\n{before} {user.upper() if upper else user} {after}"

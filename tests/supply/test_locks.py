@@ -20,7 +20,7 @@ from uv import find_uv_bin
 from validator._vendor.packaging.markers import Marker
 from validator._vendor.packaging.requirements import Requirement
 from validator._vendor.packaging.utils import canonicalize_name
-from validator.supply.python_packages import ENVIRONMENTS, LOCKS, refreshed, requirements_of, versions
+from validator.supply.parts import ENVIRONMENTS, LOCKS, locked_versions, refreshed_locks, requirements_of
 from validator.system import processes
 from validator.system.package_sources import host_sources
 
@@ -144,7 +144,7 @@ def test_the_lock_of_an_environment_has_what_it_is_made_from_and_only_pins_with_
     content = path.read_text(encoding="utf-8")
     rest = [line for line in ENTRY.sub("", content).splitlines() if not line.startswith("# requires: ")]
     assert rest == [f"# python: {PYTHON}"]
-    there = versions(content)
+    there = locked_versions(content)
     for requirement in map(Requirement, requirements_of(content)):
         assert requirement.specifier.contains(there[canonicalize_name(requirement.name)])
 
@@ -178,5 +178,7 @@ def test_every_package_has_a_wheel_with_a_locked_hash(python: str, tmp_path: Pat
 
 @pytest.mark.engine
 def test_the_locks_are_those_of_pyproject() -> None:
-    for path, content in refreshed(ROOT, host_sources(), upgrade=False).items():
-        assert versions(content) == versions(text(path)), f"{path}: run scripts/refresh python --keep"
+    for path, content in refreshed_locks(ROOT, host_sources(), upgrade=False).items():
+        assert locked_versions(content) == locked_versions(text(path)), (
+            f"{path}: run scripts/refresh python --keep"
+        )

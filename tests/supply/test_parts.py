@@ -15,7 +15,7 @@ from validator.assemble.base_finder import pinned_bases
 from validator.assemble.bootstrap import DebianLock, DebianPackage, lock_path, read_lock
 from validator.assemble.layer_table import SharedRow, read_rows, write_rows
 from validator.errors import MissingError
-from validator.supply import parts, python_packages, release_facts
+from validator.supply import parts, release_facts
 
 from ..loop import tiers
 
@@ -42,7 +42,7 @@ def test_the_versions_of_a_lock_are_read_also_where_pythons_differ() -> None:
         "b==2 ; python_version >= '3.11'",
     ]
     text = "\n".join(pins)
-    assert python_packages.versions(text) == {"a": "1", "b": "1, 2"}
+    assert parts.locked_versions(text) == {"a": "1", "b": "1, 2"}
 
 
 # -- layers ----------------------------------------------------------------------------------------------

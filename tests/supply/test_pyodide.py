@@ -11,7 +11,7 @@ import pytest
 
 from validator.cli.report import NPM, pyodide_of
 from validator.errors import MissingError
-from validator.supply.python_packages import pyodide_package, run_by_node
+from validator.system.package_sources import pyodide_package, run_by_node
 
 #: It runs programs that are named npm and node.
 pytestmark = pytest.mark.service

@@ -15,7 +15,6 @@ import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -53,7 +52,7 @@ IMAGE = f"tf2.21.0-cpu-py{PYTHON.replace('.', '')}"
 CELL, TAG = f"{IMAGE}@no-gpu", f"2.21.0-cpu-py{PYTHON}"
 ELSEWHERE = "tf2.21.0-cuda12.5-cudnn9.3-py312@r580-h100"
 ALIASES = {"latest", "2.21", "2.21-driver580"}
-#: A documentation of one page. The first night has the whole one, which takes a third of its processor time.
+#: A documentation of one page. The third night has the whole one, which takes long.
 ONE_PAGE = """\
 site_name: one page
 exclude_docs: "*\\n!/index.md"
@@ -146,7 +145,10 @@ def machine(
             "BUILDER_PASSWORD": PASSWORD,
         },
         environment={"EVERY_S": "0", "IDLE_MINUTES": "0"},
-        files={"trust.yaml": "\n".join([trust_yaml(runner), "builders:", *builders, ""])},
+        files={
+            "trust.yaml": "\n".join([trust_yaml(runner), "builders:", *builders, ""]),
+            "mkdocs.yml": ONE_PAGE,
+        },
         token="token",
         before={"validate": forget},
     )
@@ -154,11 +156,6 @@ def machine(
         for tag in set(image.tags) - tags:
             if tag.startswith((image_reference(IMAGE), str(repository))):
                 endpoint.client.images.remove(tag, force=True)
-
-
-def later(machine: Machine, **changes: Any) -> Machine:
-    """Return the machine for a night after the first one."""
-    return dataclasses.replace(machine, files={**machine.files, "mkdocs.yml": ONE_PAGE}, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -214,7 +211,6 @@ def test_the_page_shows_the_cell_and_no_certificate(first: Night) -> None:
     matrix = first.published / "matrix"
     assert (matrix / "index.html").is_file()
     assert IMAGE in text_of(matrix)
-    assert "doctor" in (first.published / "how-to/diagnose-a-gpu.html").read_text()
     table = (matrix / "table.md").read_text()
     assert f"| `{CELL}` | works | **works-on-cpu** |" in table
     assert "**certified**" not in table
@@ -235,9 +231,9 @@ def test_no_issue_is_opened_without_regressions(first: Night, state: State) -> N
     assert found.issues == [] and found.cancelled == []
 
 
-def test_no_secret_is_in_a_log_or_an_artifact(second: Night, machine: Machine) -> None:
-    shown = logs(second).encode()
-    for path in second.artifacts.rglob("*"):
+def test_no_secret_is_in_a_log_or_an_artifact(first: Night, machine: Machine) -> None:
+    shown = logs(first).encode()
+    for path in first.artifacts.rglob("*"):
         shown += path.read_bytes() if path.is_file() else b""
     keys = [machine.secrets[name].splitlines()[3] for name in ("COSIGN_PRIVATE_KEY", "BUILDER_PRIVATE_KEY")]
     for secret in (PASSWORD, *keys, HTPASSWD.strip()):
@@ -275,7 +271,7 @@ def second(machine: Machine, state: State, fixture_image: str, runner: Runner) -
         of_last_night = measured(typed, runner, new_challenge(ELSEWHERE))
         return [measured(typed, runner, challenge), forged, of_last_night]
 
-    night = later(machine, elsewhere={ELSEWHERE: deliver})
+    night = dataclasses.replace(machine, elsewhere={ELSEWHERE: deliver})
     return Night(workflow("nightly.yml"), night, state, 2).run()
 
 
@@ -287,8 +283,8 @@ def test_the_plan_asks_for_each_cell_with_a_challenge_that_its_measurement_repea
     assert found.report["challenge"] == row["challenge"]
 
 
-def test_only_what_a_registered_runner_signed_is_certified_and_a_fixture_moves_no_alias(
-    second: Night, fixture_image: str, registry: RunningRegistry, repository: Repository
+def test_in_the_second_night_only_what_a_registered_runner_signed_is_certified(
+    first: Night, second: Night, fixture_image: str, registry: RunningRegistry, repository: Repository
 ) -> None:
     assert set(results(second).values()) == {"success"}, logs(second)
     said = second.jobs["certify"].log
@@ -305,16 +301,21 @@ def test_only_what_a_registered_runner_signed_is_certified_and_a_fixture_moves_n
     )
     assert {found.cell for found in records(second)} == {CELL, ELSEWHERE}
     assert len(records(second)) == 5, "tonight's four, and that of the night before"
-
-
-def test_the_image_of_the_night_before_is_not_made_again(first: Night, second: Night) -> None:
+    # The image of the night before is not made again.
     assert f"{IMAGE}: push" in first.jobs["build"].log
     assert f"{IMAGE}: push" not in second.jobs["build"].log
     assert "0 built" in second.jobs["build"].log
 
 
 @pytest.fixture(scope="module")
-def promoted(second: Night, machine: Machine, directory: Path, repository: Repository) -> None:
+def promoted(
+    second: Night,
+    machine: Machine,
+    directory: Path,
+    repository: Repository,
+    registry: RunningRegistry,
+    fixture_image: str,
+) -> None:
     """Move the aliases by hand: the night's own step rejects certificates of fixtures."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_CONFIG", str(directory / "docker"))
@@ -323,11 +324,6 @@ def promoted(second: Night, machine: Machine, directory: Path, repository: Repos
         key = ["--trust", str(trust), "--key", str(directory / "key.pub")]
         assert cli.run(["promote", "--registry", str(repository), *key]) == 0
         assert cli.run(["promote", "--registry", str(repository), *key, "--fixtures"]) == 0
-
-
-def test_the_certificate_moves_the_aliases_if_fixtures_are_accepted(
-    promoted: None, registry: RunningRegistry, fixture_image: str
-) -> None:
     tags = registry.tags("team/tf")
     assert {alias: tags.get(alias) for alias in ALIASES} == dict.fromkeys(ALIASES, fixture_image)
 
@@ -347,39 +343,35 @@ def third(machine: Machine, state: State, promoted: None, fixture_image: str, ru
         )  # fmt: skip
         return [measured(failed, runner, challenge)]
 
-    night = later(machine, elsewhere={ELSEWHERE: deliver}, offline=frozenset({"no-gpu"}))
+    files = {name: text for name, text in machine.files.items() if name != "mkdocs.yml"}
+    night = dataclasses.replace(
+        machine, files=files, elsewhere={ELSEWHERE: deliver}, offline=frozenset({"no-gpu"})
+    )
     return Night(workflow("nightly.yml"), night, state, 3).run()
 
 
-def test_an_offline_runner_does_not_delay_the_night_and_its_cell_is_missing(
-    third: Night, state: State
+def test_in_the_third_night_a_cell_gets_worse_and_a_runner_is_offline(
+    third: Night, state: State, registry: RunningRegistry, fixture_image: str
 ) -> None:
+    # The offline runner does not delay the night, and its cell is missing.
     assert results(third)["merge"] == "success", logs(third)
     assert f"part 1 / validate {CELL}" not in third.ran
     assert "continuing with 0 of 2 validations; 0 running, 2 waiting for a runner" in third.jobs["merge"].log
     assert f"- `{CELL}`" in third.jobs["merge"].summary
     assert State.read(state.path).cancelled == ["3"]
     assert len([found for found in records(third) if found.cell == CELL]) == 2, "those of the nights before"
-
-
-def test_regressions_are_in_one_issue_with_the_last_good_image(
-    third: Night, state: State, fixture_image: str
-) -> None:
+    # Regressions are in one issue with the last good image.
     [issue] = State.read(state.path).issues
     assert issue["state"] == "open"
     assert f"`{ELSEWHERE}` | certified | failed" in issue["body"]
     assert fixture_image in issue["body"]
     assert "```text\ncudnn_load: cuDNN does not load; asks @team\n```" in issue["body"]
-
-
-def test_aliases_without_a_valid_certificate_fail_the_job_but_not_the_page(
-    third: Night, registry: RunningRegistry, fixture_image: str
-) -> None:
-    # The previous test moved them, with a certificate that is rejected here.
+    # Aliases without a valid certificate fail the job but not the page. They were moved by one of a fixture.
     found = results(third)
     assert [job for job, result in found.items() if result != "success"] == ["certify"], logs(third)
     assert f"failed (fixture)  {ELSEWHERE}" in third.jobs["certify"].log, "the failure is signed as well"
     assert "latest: stale, but stays at" in third.jobs["certify"].log
     assert third.published is not None and ELSEWHERE.partition("@")[0] in text_of(third.published / "matrix")
+    assert "doctor" in (third.published / "how-to/diagnose-a-gpu.html").read_text()
     tags = registry.tags("team/tf")
     assert {tags[alias] for alias in ALIASES} == {fixture_image}

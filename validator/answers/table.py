@@ -103,6 +103,7 @@ def group(gpu: hardware.Gpu | str) -> str:
     return " ".join(filter(None, (capability, "jetson" if gpu.kind == hardware.EMBEDDED else "", special)))
 
 
+@functools.cache
 def machines() -> dict[str, Machine]:
     """Return a GPU of each group by the group's name; the first one is none in particular."""
     found = {"": Machine("", "")}

@@ -334,10 +334,10 @@ class SuggestingGroup(Command, click.Group):
 
 #: The modules of the commands that have none of their own name.
 MODULES = {
-    "check": "doctor", "data": "report", "init": "project", "inspect": "lint", "lock": "project",
-    "mcp": "report", "plan": "predict", "promote": "verify", "pull": "images", "recommend": "images",
-    "refresh": "project", "run": "images", "runner": "certify", "sbom": "bundle", "serve": "report",
-    "trust": "verify",
+    "check": "doctor", "data": "report", "init": "project", "inspect": "predict", "lint": "predict",
+    "lock": "project", "mcp": "report", "plan": "planning", "promote": "verify", "pull": "images",
+    "recommend": "images", "refresh": "project", "run": "images", "runner": "certify", "sbom": "bundle",
+    "serve": "report", "trust": "verify",
 }  # fmt: skip
 
 

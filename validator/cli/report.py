@@ -94,7 +94,7 @@ def pyodide_of(answers: str) -> Path | None:
     if answers != NPM:
         return Path(answers)
     from ..reports.page.answers import pinned
-    from ..supply.python_packages import pyodide_package
+    from ..system.package_sources import pyodide_package
 
     pin = pinned()
     print_status(f"Pyodide {pin.version} answers the questions: npm downloads it if it is not in the cache.")
@@ -118,7 +118,7 @@ def make_page(
     """
     from ..reports.page.answers import make_answers, read_table
     from ..reports.page.site import MARK, Sources, site
-    from ..supply.python_packages import run_by_node
+    from ..system.package_sources import run_by_node
     from .planning import locks_of
     from .records import diagnosis_of
 

@@ -18,7 +18,7 @@ from ..compat.known_issues import trait_holds
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
 from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
-from .catalogue import CPU_WANTED, CUDA_ERROR, CUINIT, section, table
+from .catalogue import CPU_WANTED, CUDA_ERROR, CUINIT, PLAIN_QUESTION, section, table
 from .combination import read_software
 from .observations import (
     DISTRIBUTIONS,
@@ -231,10 +231,14 @@ def systems(observations: Observations) -> None:
 
 
 def no_gpu_needed(observations: Observations) -> None:
-    """Add that the CPU will do: a person says that there is no GPU, and nothing fails."""
+    """Add that the CPU will do: a person says that there is no GPU, and nothing fails, or asks only whether
+    what was computed without one is right."""
     said = observations.first("no_gpu_said")
     if said is not None and not any(map(observations.has, table("failures"))):
         observations.conclude(CPU_WANTED, {}, said)
+    asked = observations.with_value(PLAIN_QUESTION, "of", "results_of_cpu")
+    if asked is not None and not any(map(observations.has, ("gpu_wished", "nan_said", "not_working_said"))):
+        observations.conclude(CPU_WANTED, {}, asked)
 
 
 def compat_library(observations: Observations) -> None:

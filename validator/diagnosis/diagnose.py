@@ -152,6 +152,11 @@ class _ShownCause:
         return bool(self.evidence) and all(observation.kind == SAID for observation in self.evidence)
 
     @property
+    def by_words(self) -> bool:
+        """True if a person's text as a whole resembles those about this cause."""
+        return any(one.where == _BY_WORDS for one in self.evidence)
+
+    @property
     def reasons(self) -> tuple[FailingReason, ...]:
         """The reasons of the combinations that show it, each once."""
         names = [field.name for field in fields(FailingReason)]
@@ -165,7 +170,8 @@ class _ShownCause:
 
     def explains(self, other: _ShownCause) -> bool:
         """Return whether the other cause is only a consequence of this one; never if the other is surer."""
-        return other.entry.code in self.entry.explains and _doubt(self.strength) <= _doubt(other.strength)
+        is_as_sure = _doubt(self.strength) <= _doubt(other.strength) and not other.by_words
+        return is_as_sure and other.entry.code in self.entry.explains
 
     def title(self, facts: Mapping[str, str], reader: Reader) -> tuple[str, Mapping[str, str]]:
         """Return the title and the values for it.
@@ -194,6 +200,8 @@ def causes_in_order(
 
     facts: values for titles and remedies. reader: who gets them. title: where the text's title is, if any.
     """
+    if observations.has(_NOTHING_WRONG):
+        return ()
     harmless = any(one.harmless for one in observations)
     shown = _shown_causes(functools.cache(finder(observations, facts)), title, harmless)
     explained_by = {
@@ -219,10 +227,12 @@ def causes_in_order(
 def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
     """Return the place of a cause: the surest first, then along the causal chain.
 
-    If only a person's words show the causes, the one that they mention first comes first: it is usually in
-    the title.
+    If only a person's words show the causes, the one that all of them together resemble comes first, then the
+    one that they mention first: it is usually in the title.
     """
     doubt = _doubt(shown.strength)
+    if shown.by_words:
+        return -1, 0, 0, shown.position
     if not shown.only_said:
         return doubt, 0, 0, shown.position
     general = all(observation.values.get("general") for observation in shown.evidence)
@@ -238,14 +248,15 @@ def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequen
     asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
-        if entry.ruled_out_by.holds(find):
-            continue
         signs = []
         for sign in entry.signs:
             result = sign.when.evaluate(find)
             if result.truth:
                 strength = _strength(sign, result.evidence, symptom)
                 signs.append(_ShownSign(sign, result.evidence, strength))
+        # Few causes have a sign, so what rules a cause out is asked last.
+        if not signs or entry.ruled_out_by.holds(find):
+            continue
         # The words of a question describe no fault.
         signs = [sign for sign in signs if sign.apart or not sign.only_in(asked)]
         # A word in a title shows nothing next to harmless messages of a GPU that works.
@@ -255,8 +266,8 @@ def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequen
         if signs:
             by_doubt = sorted(signs, key=lambda sign: _doubt(sign.strength))
             shown.append(_ShownCause(entry, position, by_doubt))
-    shown = [cause for cause in shown if cause.strength != POSSIBLE] or shown
-    return [cause for cause in shown if not cause.entry.last_resort] or shown
+    shown = [cause for cause in shown if cause.by_words or cause.strength != POSSIBLE] or shown
+    return [cause for cause in shown if cause.by_words or not cause.entry.last_resort] or shown
 
 
 def _strength(sign: Sign, evidence: Sequence[Observation], symptom: bool) -> str:
@@ -399,6 +410,10 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 #: The most lines of a text to compare with what other people wrote: reading it once more takes time.
 _LONGEST_COMPLAINT = 400
+#: What a text is about that may be compared with others.
+_TOPIC = re.compile(r"tensorflow|keras|cuda|cudnn|\bGPUs?\b|\bTF\b", re.IGNORECASE)
+#: The place of what follows from all words of a text together, and the kind if that is that nothing is wrong.
+_BY_WORDS, _NOTHING_WRONG = "words of the text", "nothing_wrong"
 
 
 def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
@@ -416,26 +431,32 @@ def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
 def _by_its_words(
     pasted: text.Pasted, observations: Observations, diagnosis: Diagnosis
 ) -> Observation | None:
-    """Return the cause whose descriptions a complaint resembles most; None if no cause stands out.
+    """Return what a complaint resembles most, if the rules only guess, or find nothing; None if unclear.
 
-    Return None also if something else explains the text, or if the text states no fact about its environment.
-    What a program printed is not prose: the catalogue knows its lines, or says that it doesn't.
+    It is `SAID` of a cause, or that nothing is wrong. Return None also if something else explains the text,
+    or if the text is about something else. What a program printed is not prose: the catalogue knows its
+    lines, or says that it doesn't.
     """
-    if diagnosis.causes or diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT):
+    if any(cause.strength != POSSIBLE for cause in diagnosis.causes):
         return None
-    if any(map(observations.has, (UNRECOGNIZED, CPU_WANTED, PLAIN_QUESTION))) or not diagnosis.facts:
+    silent = not diagnosis.causes
+    if silent and (diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT)):
+        return None
+    if silent and any(map(observations.has, (UNRECOGNIZED, CPU_WANTED, PLAIN_QUESTION))):
         return None
     from . import likeness
 
     lines = pasted.paste_lines()
     if len(lines) > _LONGEST_COMPLAINT:
         return None
-    alike = likeness.table().most_like("\n".join(line.text for line in lines))
-    if alike is None or alike.margin < likeness.MARGIN or alike.code == likeness.NONE:
+    complaint = "\n".join(line.text for line in lines)
+    if silent and not diagnosis.facts and not _TOPIC.search(complaint):
         return None
-    return Observation(
-        SAID, {"of": alike.code}, ", ".join(alike.words), "words of the text", certainty=Certainty.STATED
-    )
+    alike = likeness.table().most_like(complaint)
+    if alike is None or alike.likelihood < likeness.LIKELY:
+        return None
+    kind, values = (_NOTHING_WRONG, {}) if alike.code == likeness.NONE else (SAID, {"of": alike.code})
+    return Observation(kind, values, ", ".join(alike.words), _BY_WORDS, certainty=Certainty.STATED)
 
 
 def _diagnose(

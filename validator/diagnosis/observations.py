@@ -277,9 +277,11 @@ _ASKED = re.compile(
 )
 #: Words after such a value.
 _AFTER = re.compile(
-    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which) )?"
+    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which"
+    r"|the (?:loss|results?|training|model|same(?: \w+){0,2}?)) )?"
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
-    r"(?:fine|ok|okay|good|working|required|needed|recommended|supported)\b|used to work)"
+    r"(?:fine|ok|okay|good|(?:much |far )?faster|working|required|needed|recommended|supported)\b"
+    r"|used to work)"
     r"|^[\w.)*`\"'-]*,? (?:the|this|my) (?:very )?(?:same|identical) \w+(?: \w+)? "
     r"(?:trains|trained|runs|ran|works|worked|learns|converges)\b"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"

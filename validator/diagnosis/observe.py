@@ -77,10 +77,13 @@ _SUPPOSITION = re.compile(
     r"|(?:do|does|should|must) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
     re.IGNORECASE,
 )
-#: The part of a sentence in which somebody says what the problem is not.
+#: The part of a sentence in which somebody says what the problem is not, or was only thought to be.
 _EXCLUDED = re.compile(
-    r"(?:\bnot|n['\u2019]t)\b(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
-    r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}",
+    r"(?:\bnot|n['\u2019]t\b)(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
+    r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}"
+    r"|\b(?:(?:first|initial) (?:thought|guess|idea|suspicion|assumption) (?:was|is)"
+    r"|(?:at )?(?:first|initially),? (?:I|we) (?:thought|suspected|assumed|believed)"
+    r"|(?:I|we) (?:at )?(?:first|initially) (?:thought|suspected|assumed|believed))\b[^?.!;\n]{0,120}? but\b",
     re.IGNORECASE,
 )
 #: Kinds of what people say is wrong.

@@ -120,7 +120,9 @@ _BUILDS = "docker_build_failed"
 #: The year at the beginning of a line that TensorFlow printed.
 _DATED = re.compile(r"^\W*(20\d\d)-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWEF] ")
 #: A line of a Python program that sets a variable of the environment.
-_PROGRAM_SETS = re.compile(r"\benviron(?:\[[^\]]+\]\s*=|\.setdefault\()|\bputenv\(")
+_PROGRAM_SETS = re.compile(
+    r"^(?:\W|In \[\d*\]:|import os\b)*(?:os\.)?(?:environ(?:\[[^\]]+\]\s*=|\.setdefault\()|putenv\()"
+)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from urllib.parse import unquote
 import msgspec
 from docker.errors import DockerException
 from requests import RequestException
+from uv import find_uv_bin
 
 from ..assemble import bootstrap
 from ..assemble.base_finder import PINNED, TAG, text_of
@@ -24,14 +25,14 @@ from ..assemble.bootstrap import DebianLock, DebianPackage, available, lock_path
 from ..assemble.layer_table import SharedRow
 from ..compat.compile import read_yaml
 from ..engines.endpoint import reach
-from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, MissingError
+from ..errors import EXIT_FAILED, EXIT_MISSING, EXIT_OK, InputError, MissingError
 from ..resources import root_directory
 from ..system import processes
-from ..system.files import write_atomically
-from ..system.package_sources import host_sources
+from ..system.files import parse_toml, write_atomically
+from ..system.package_sources import PackageSources, host_sources
 from ..system.runs import temporary_directory
 from ..versions import Version
-from . import python_packages, release_facts
+from . import release_facts
 from .news import STABLE, Asked
 from .release_facts import copied, refuse_installed
 
@@ -39,6 +40,24 @@ ROOT = root_directory()
 BASES, LAYERS = "images/bases.yaml", "images/layers.json"
 #: The probe needs Python 3.9 or newer.
 _OLDEST = Version("3.9")
+#: The locks, and the extras of pyproject.toml that each contains. The largest comes first, and the others get
+#: the same versions.
+LOCKS: Mapping[str, tuple[str, ...]] = {
+    "requirements/test.txt": ("kubernetes", "mcp", "parquet", "test"),
+    "requirements/mcp.txt": ("mcp",),
+    "requirements/parquet.txt": ("parquet",),
+    "requirements/runtime.txt": (),
+}
+#: The environments with a real TensorFlow in which tests run the probe: one lock each, which begins with the
+#: lines that it is resolved from. To add one, write a file with only these lines.
+ENVIRONMENTS = "requirements/environments"
+#: A release that turns out to be bad or malicious is usually withdrawn within days.
+COOLDOWN = timedelta(days=7)
+
+_TIMEOUT_S = 600.0
+_PLATFORM = "x86_64-manylinux_2_28"
+_REQUIRES = re.compile(r"# python: (?P<python>3\.\d+)\n(?:# requires: .+\n)+")
+_PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -92,6 +111,91 @@ def _facts(options: Options) -> Changes:
     return Changes(*release_facts.refreshed(ROOT, sources, options.asked, options.today, options.say))
 
 
+def refreshed_locks(root: Path, sources: PackageSources, *, upgrade: bool = True) -> dict[str, str]:
+    """Return the new content of each lock, by path relative to `root`.
+
+    upgrade: False to keep the locked versions that pyproject.toml still allows. Raises InputError if the
+    requirements can't be met together, MissingError if the index can't be reached.
+    """
+    found: dict[str, str] = {}
+    project = parse_toml((root / "pyproject.toml").read_text(encoding="utf-8"))
+    oldest = project["project"]["requires-python"].removeprefix(">=")
+    with temporary_directory("refresh") as directory:
+        # Include this package's build system, so that building it downloads nothing else.
+        (directory / "build.in").write_text("\n".join(project["build-system"]["requires"]), encoding="utf-8")
+        constraints: list[str | Path] = []
+        for path, extras in LOCKS.items():
+            output = directory / Path(path).name
+            if not upgrade and (root / path).is_file():
+                output.write_bytes((root / path).read_bytes())
+            command = [
+                *_compile(oldest, "--universal"), "pyproject.toml", directory / "build.in",
+                *(f"--extra={extra}" for extra in extras), *constraints, "--output-file", output,
+                *(["--upgrade"] if upgrade else []),
+            ]  # fmt: skip
+            _run_uv(command, root, sources)
+            what = "".join(f' and of its extra "{extra}"' for extra in extras)
+            comment = (
+                "# The packages that scripts/environment installs: the dependencies of this project"
+                f"{what},\n# for every supported Python. Written by `scripts/refresh python`, not by hand.\n"
+            )
+            found[path] = comment + output.read_text(encoding="utf-8")
+            constraints = ["--constraint", output]
+        for file in sorted((root / ENVIRONMENTS).glob("*.txt")):
+            old = file.read_text(encoding="utf-8")
+            output = directory / file.name
+            if not upgrade:
+                output.write_text(old, encoding="utf-8")
+            header = _REQUIRES.match(old)
+            if header is None:
+                raise InputError(f"{file} does not begin with `# python: 3.x` and lines `# requires: …`")
+            (directory / "requires.in").write_text("\n".join(requirements_of(old)), encoding="utf-8")
+            command = [
+                *_compile(header["python"], "--python-platform", _PLATFORM), directory / "requires.in",
+                "--output-file", output, *(["--upgrade"] if upgrade else []),
+            ]  # fmt: skip
+            _run_uv(command, root, sources)
+            found[f"{ENVIRONMENTS}/{file.name}"] = header[0] + output.read_text(encoding="utf-8")
+    return found
+
+
+def locked_versions(lock: str) -> dict[str, str]:
+    """Return the packages in a lock with their versions; `1.0, 1.2` if Pythons differ."""
+    found: dict[str, set[str]] = {}
+    for name, version in _PIN.findall(lock):
+        found.setdefault(name, set()).add(version)
+    return {name: ", ".join(sorted(several)) for name, several in found.items()}
+
+
+def requirements_of(lock: str) -> tuple[str, ...]:
+    """Return the requirements that the lock of an environment is resolved from."""
+    return tuple(re.findall(r"^# requires: (.+)$", lock, re.MULTILINE))
+
+
+def _compile(python: str, *target: str) -> list[str | Path]:
+    newest = datetime.now(timezone.utc) - COOLDOWN
+    return [
+        find_uv_bin(), "pip", "compile", "--quiet", *target, "--generate-hashes", "--only-binary", ":all:",
+        "--python-version", python,
+        "--exclude-newer", f"{newest:%Y-%m-%dT00:00:00Z}", "--no-header", "--no-annotate",
+        "--no-emit-index-url", "--no-python-downloads",
+    ]  # fmt: skip
+
+
+def _run_uv(command: list[str | Path], root: Path, sources: PackageSources) -> None:
+    environment = {**os.environ, **sources.uv_environment()}
+    result = processes.run(command, cwd=root, env=environment, timeout_s=_TIMEOUT_S)
+    if result.ok:
+        return
+    text = sources.redact(result.stderr_tail)
+    if result.timed_out or "error sending request" in text or "Failed to fetch" in text:
+        raise MissingError(
+            f"the package index can't be reached: {text.strip().splitlines()[-1:]}",
+            hint="check the index, the proxy and the CA bundle in uv's or pip's configuration",
+        )
+    raise InputError(f"the dependencies in pyproject.toml can't be resolved:\n{text.strip()}")
+
+
 def pythons(root: Path) -> list[str]:
     """Return the Pythons that images may have: those with a wheel of some TensorFlow, oldest first."""
     # From the facts as they are edited: the same run may just have added a release.
@@ -143,8 +247,7 @@ FACTS = "facts"
 PARTS: Mapping[str, Part] = {
     FACTS: _facts,
     "python": lambda options: pinned(
-        python_packages.refreshed(ROOT, host_sources(), upgrade=not options.keep),
-        python_packages.versions, ROOT,
+        refreshed_locks(ROOT, host_sources(), upgrade=not options.keep), locked_versions, ROOT
     ),
     "bases": lambda _: pinned(refreshed_bases(ROOT), base_versions, ROOT),
     "debian": lambda options: pinned(
@@ -205,7 +308,6 @@ def refresh(
 
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-_TIMEOUT_S = 600.0
 #: snapshot.debian.org copies the archive a few times a day, and names each copy by its start time.
 #: Superseded files stay in the archive for longer than this.
 _SNAPSHOT_AFTER = timedelta(hours=12)

@@ -2,14 +2,19 @@
 
 uv's settings take precedence over pip's, because uv does the work. The values may contain credentials, so
 they are never logged and never written to an image, a lock or a record.
+
+npm has a configuration of its own. It downloads what the page of answers needs, and runs no script of it.
 """
 
 from __future__ import annotations
 
+import base64
 import configparser
 import contextlib
+import hashlib
 import os
 import re
+import shutil
 import ssl
 import sys
 from collections.abc import Mapping
@@ -19,11 +24,16 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from .files import home_directory, parse_toml, read_text
+from ..errors import MissingError
+from .files import cache_directory, home_directory, parse_toml, read_text, writing
 
 _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 _ADDRESS = re.compile(r"(https?://)[^\s/`'\")]+")
 _CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+#: npm itself tries three times, and waits up to 70 seconds between.
+_NPM = ("npm", "pack", "--silent", "--ignore-scripts", "--fetch-retries", "1", "--fetch-timeout", "30000")
+_NPM_TIMEOUT_S = 180.0
+_NODE_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -196,3 +206,90 @@ def _pip_configuration(environment: Mapping[str, str], files: tuple[Path, ...]) 
 
 def _first(environment: Mapping[str, str], *names: str) -> str | None:
     return next((environment[name] for name in names if environment.get(name)), None)
+
+
+def npm_package(name: str, version: str, integrity: str, otherwise: str = "") -> Path:
+    """Return a package: the file in the user's cache, or the one that npm downloads now.
+
+    npm's own configuration says where from. integrity: as npm writes it, `sha512-…`. otherwise: what else to
+    do if it can't be downloaded, as a clause. Raises MissingError if npm is not installed, can't download the
+    package, or downloads another one.
+    """
+    from . import processes
+    from .runs import temporary_directory
+
+    wanted = f"{name}@{version}"
+    file = cache_directory() / f"{name.removeprefix('@').replace('/', '-')}-{version}.tgz"
+    if _is(file, integrity):
+        return file
+    if shutil.which("npm") is None:
+        raise MissingError(
+            f"npm, which downloads {wanted}, is not installed",
+            hint=f"install Node.js{otherwise and f', or run `npm pack {wanted}` elsewhere and {otherwise}'}",
+        )
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    # Into a directory of its own, so that a file that is being written is never read.
+    with temporary_directory("npm", file.parent) as partial:
+        command: list[str | Path] = [*_NPM, "--pack-destination", partial, wanted]
+        done = processes.run(command, timeout_s=_NPM_TIMEOUT_S)
+        made = partial / file.name
+        if not done.ok or not made.is_file():
+            last = next(reversed(done.stderr_tail.strip().splitlines()), "it printed no reason")
+            raise MissingError(
+                f"npm can't download {wanted}: {last}",
+                hint=f"check the network and npm's configuration{otherwise and f', or {otherwise}'}",
+            )
+        if not _is(made, integrity):
+            raise MissingError(
+                f"npm downloaded another {wanted} than the pinned one: its SHA-512 differs",
+                hint="check which registry npm uses: npm config get registry",
+            )
+        with writing(file):
+            made.replace(file)
+    return file
+
+
+def pyodide_package(version: str, integrity: str) -> Path:
+    """Return the npm package `pyodide`. Raises what `npm_package` raises."""
+    return npm_package("pyodide", version, integrity, "name the file with --answers")
+
+
+def run_by_node(program: bytes) -> bytes:
+    """Return what a program writes to the file that its argument names, and keep it in the cache.
+
+    Raises MissingError if Node.js is not installed or can't run the program.
+    """
+    from . import processes
+    from .runs import temporary_directory
+
+    file = cache_directory() / f"node-{hashlib.sha256(program).hexdigest()[:20]}"
+    if file.is_file():
+        return file.read_bytes()
+    hint = "install Node.js 20 or newer"
+    node = shutil.which("node")
+    if node is None:
+        raise MissingError("Node.js, which starts the Python of the page once, is not installed", hint=hint)
+    with writing(file.parent):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    with temporary_directory("program", file.parent) as partial:
+        (partial / "program.js").write_bytes(program)
+        made = partial / file.name
+        done = processes.run([node, partial / "program.js", made], timeout_s=_NODE_TIMEOUT_S)
+        if not done.ok or not made.is_file():
+            last = next(reversed(done.stderr_tail.strip().splitlines()), "it printed no reason")
+            raise MissingError(f"Node.js can't start the Python of the page: {last}", hint=hint)
+        with writing(file):
+            for old in file.parent.glob("node-*"):
+                old.unlink(missing_ok=True)
+            made.replace(file)
+    return file.read_bytes()
+
+
+def _is(file: Path, integrity: str) -> bool:
+    algorithm, _, wanted = integrity.partition("-")
+    try:
+        found = hashlib.new(algorithm, file.read_bytes())
+    except OSError:
+        return False
+    return base64.b64encode(found.digest()).decode() == wanted

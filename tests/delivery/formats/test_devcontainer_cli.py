@@ -17,7 +17,7 @@ import pytest
 
 from validator.delivery.formats import write_devcontainer
 from validator.delivery.start import Devices
-from validator.supply.python_packages import npm_package
+from validator.system.package_sources import npm_package
 
 from . import starts
 from .starts import start

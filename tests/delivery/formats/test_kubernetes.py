@@ -134,6 +134,7 @@ def test_kubernetes_knows_each_field(changes: dict[str, Any]) -> None:
         assert faults(document) == []
 
 
+@pytest.mark.slow
 def test_a_fault_of_each_kind_is_seen() -> None:
     wrong = objects(write_kubernetes(start()))["Pod"]
     [container] = wrong["spec"]["containers"]

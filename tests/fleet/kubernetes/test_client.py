@@ -86,6 +86,7 @@ def slow_server() -> Iterator[str]:
     listener.close()
 
 
+@pytest.mark.slow
 def test_the_time_limit_also_counts_for_an_answer_that_comes_slowly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slow_server: str
 ) -> None:

@@ -19,8 +19,8 @@ from validator.model.record import Layer, Verdict
 from validator.reports.page.answers import Answers, make_answers, pinned
 from validator.reports.page.site import ENTRY, FOLDERS, MARK, Sources, site
 from validator.serve import Events, PageServer
-from validator.supply.python_packages import pyodide_package, run_by_node
 from validator.system.output_directory import update_directory
+from validator.system.package_sources import pyodide_package, run_by_node
 
 from ...certify.fixtures import LIMIT, limited_check
 from ...loop import tiers

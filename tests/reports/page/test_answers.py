@@ -92,6 +92,7 @@ def test_the_files_answer_with_nothing_but_the_standard_library(tmp_path: Path) 
     assert (done.returncode, done.stderr, done.stdout) == (0, "", "works cause_found\n")
 
 
+@pytest.mark.slow
 def test_what_a_function_imports_is_in_the_snapshot() -> None:
     functions = [
         node
