@@ -282,6 +282,8 @@ _AFTER = re.compile(
     r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|(?:much |far )?faster|working|required|needed|recommended|supported)\b"
     r"|used to work)"
+    r"|^[\w.)*`\"'-]*,? (?:the|this|my) (?:very )?(?:same|identical) \w+(?: \w+)? "
+    r"(?:trains|trained|runs|ran|works|worked|learns|converges)\b"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
     r"|(?:is|was) (?:found|visible|detected|seen|used)\b)"
     r"|^,? (?:I|we) (?:can(?:no|['\u2019])t|could(?:n['\u2019]| no)t) (?:reproduce|get|see) (?:it|this|that)"
