@@ -489,13 +489,20 @@ def _named_parts(cuda: str) -> int:
 
 
 @functools.cache
-def newest_for_cudnn(loaded: str, python: str | None = None, before: str = "") -> Release | None:
-    """Return the newest stable release, older than `before`, that accepts a cuDNN of its major version."""
+def newest_for_cudnn(
+    loaded: str, python: str | None = None, before: str = "", cuda: str = ""
+) -> Release | None:
+    """Return the newest stable release, older than `before`, that accepts a cuDNN of its major version.
+
+    cuda: it has to open CUDA of the same major version.
+    """
     there, refused = leading_numbers(loaded)[:2], leading_numbers(before)
     stable = (
         one for one in every_stable_release(python) if not before or leading_numbers(one.version) < refused
     )
-    built = ((one, leading_numbers(one.cudnn)[:2]) for one in stable)
+    opened = leading_numbers(cuda)[:1]
+    fit = (one for one in stable if not opened or leading_numbers(one.cuda)[:1] == opened)
+    built = ((one, leading_numbers(one.cudnn)[:2]) for one in fit)
     return next((one for one, cudnn in built if cudnn[:1] == there[:1] and cudnn <= there), None)
 
 

@@ -56,6 +56,18 @@ _BYTES_DIGITS = 15
 _NEARLY_ALL = 0.9 * 2**30
 #: Kinds other than cuInit errors that are observed in a process without access to a GPU.
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
+#: Kinds of texts that ask whether results are right for another reason than a missing GPU.
+_RESULTS_IN_DOUBT = (
+    "gpu_wished",
+    "nan_said",
+    "not_working_said",
+    "both_results_said",
+    "differs_on_gpu_said",
+    "wrong_result_said",
+    "gpu_works_said",
+    "gpu_used_said",
+    "training_slow_said",
+)
 
 
 def conclude(observations: Observations) -> None:
@@ -237,7 +249,7 @@ def no_gpu_needed(observations: Observations) -> None:
     if said is not None and not any(map(observations.has, table("failures"))):
         observations.conclude(CPU_WANTED, {}, said)
     asked = observations.with_value(PLAIN_QUESTION, "of", "results_of_cpu")
-    if asked is not None and not any(map(observations.has, ("gpu_wished", "nan_said", "not_working_said"))):
+    if asked is not None and not any(map(observations.has, _RESULTS_IN_DOUBT)):
         observations.conclude(CPU_WANTED, {}, asked)
 
 

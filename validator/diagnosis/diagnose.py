@@ -244,7 +244,7 @@ def _order(shown: _ShownCause) -> tuple[int, int, int, int]:
 def _shown_causes(find: Find[Observation], title: str, harmless: bool) -> Sequence[_ShownCause]:
     symptom = language().parse(_SYMPTOM).holds(find)
     works = harmless and language().parse(WORKS).holds(find)
-    complains = find("gpu_wished") or find("computed_on_cpu") or find("gpu_list_empty")
+    complains = any(map(find, ("gpu_wished", "computed_on_cpu", "gpu_list_empty", "both_results_said")))
     asked = set() if complains else {one.where for one in find(PLAIN_QUESTION) or ()}
     shown = []
     for position, entry in enumerate(causes()):
@@ -574,7 +574,8 @@ def _requirements(observations: Observations, facts: Mapping[str, str]) -> dict[
     # Where it is not known which cuDNN was loaded, the release before the reader's own is the best guess.
     there = conclusions.cudnn_version(loaded) if loaded else cudnn
     before = before if loaded else minor_in(release) or ""
-    fitting = newest_for_cudnn(there, python, before) if before or loaded else None
+    same = build.cuda if build and not loaded else ""
+    fitting = newest_for_cudnn(there, python, before, same) if before or loaded else None
     used = build or (newest_with(software.cuda, python=python) if software.cuda else None)
     version = f"=={release}" if len(leading_numbers(release)) > 2 else f"~={used.minor}.0" if used else ""
     requirements = {

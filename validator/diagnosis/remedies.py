@@ -216,8 +216,8 @@ def _ways(observations: Observations) -> frozenset[str]:
         ways.add("docker")
     if not observations.has("notebook_followed_said"):
         hosts = ((one.values.get("name", ""), one.text.lower()) for one in observations.of("hosted_notebook"))
-        # People also name the service where the same code works.
-        ways |= {name for name, line in hosts if not works_with(line, name)} & _SHARED
+        # People also name the service where the same code works, without a line of the notebook that fails.
+        ways |= {name for name, line in hosts if "!pip" in line or not works_with(line, name)} & _SHARED
     if on_windows(observations) is not None:
         # Where TensorFlow can use the GPU of a Windows machine.
         ways.add("wsl")
