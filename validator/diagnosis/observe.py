@@ -74,25 +74,44 @@ _FRAME = re.compile(r'\s*File "[^"]*", line \d+')
 #: A question in which somebody supposes a cause.
 _SUPPOSITION = re.compile(
     r"\b(?:(?:is|was) (?:it|this|that|there|the|my)|(?:could|might|may|can) (?:it|this|that) be|maybe|perhaps"
-    r"|(?:do|does|should|must) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
+    r"|(?:do|does|should|must|(?<!how )can) (?:i|we|it))\b(?:[^?.!\n]|\.\d){0,120}\?",
     re.IGNORECASE,
 )
-#: The part of a sentence in which somebody says what the problem is not, or was only thought to be.
+#: The part of a sentence in which somebody says what the problem is not, or was only thought to be, what
+#: others write, what a queue has, or asks whether a thing can happen.
 _EXCLUDED = re.compile(
     r"(?:\bnot|n['\u2019]t\b)(?: \w+){0,3}? (?:like|about|due to|because of|caused by|related to|a matter of"
     r"|(?:an?|the|any) (?:problem|issue|question|fault|matter)(?: (?:of|with|in))?)\b[^?.!,;\n]{0,120}"
     r"|\b(?:(?:first|initial) (?:thought|guess|idea|suspicion|assumption) (?:was|is)"
     r"|(?:at )?(?:first|initially),? (?:I|we) (?:thought|suspected|assumed|believed)"
-    r"|(?:I|we) (?:at )?(?:first|initially) (?:thought|suspected|assumed|believed))\b[^?.!;\n]{0,120}? but\b",
+    r"|(?:I|we) (?:at )?(?:first|initially) (?:thought|suspected|assumed|believed))\b[^?.!;\n]{0,120}? but\b"
+    r"|(?:\bnot|n['\u2019]t|\bnever)(?: (?:get|become|going|any|much|too|very|so|really)){0,2}"
+    r" (?:slow(?:er)?|wrong|leak(?:ing)?)\b(?: at all\b)?"
+    r"|\bno (?:wrong|incorrect) \w+|\b(?:no|without an?y?) (?:memory )?leaks?\b"
+    r"|\bI (?:have )?read (?:somewhere )?that\b(?:(?! (?:and|so|but) )[^?.!,;\n]){0,120}"
+    r"|\b(?:queue|partition|scheduler|dashboard|quota|plan|pool|list) (?:says?|shows?|has|reports?)"
+    r" (?:\w+ )?(?:zero|0|no) (?:\w+ )?GPUs?\b[^?.!,;\n]{0,60}"
+    r"|\b(?:zero|0|no) GPUs? (?:(?:are|is|free|available) ){0,2}(?:in|of) (?:the|our|this) "
+    r"(?:queue|partition|pool)\b"
+    r"|(?<![^.!?] )\b(?:does|do|can|could|will|would|may) (?!any|some|you|we)(?:\w[\w.]* ){1,3}?"
+    r"(?:have|get|make|give|cause|become|leak)\b(?:[^?.!\n]|\.\w){0,60}?"
+    r"\b(?:leaks?|nans?|slower|wrong \w+)\b"
+    r"(?:[^?.!\n]|\.\w){0,80}\?"
+    r"|\b(?:at night|overnight|at weekends?|after (?:the )?training)\b[^?.!,;\n]{0,20} do(?:es)? nothing\b"
+    r"|\b(?:stops|ends|exits|quits|closes) (?:without|with no) (?:an |any )?errors?"
+    r"(?:,? (?:so|and)? ?(?:all|everything) is \w+| (?:when|after|once) [^?.!,;\n]{0,30}\b(?:done|finished))"
+    r"|\b(?:do|did)(?: not|n['\u2019]t) ask for [^?.!,;\n]{0,40}",
     re.IGNORECASE,
 )
 #: Kinds of what people say is wrong.
 _SAID_FAULTS = (SAID, "hang_said")
 #: A sentence that asks something.
 _QUESTION = re.compile(r"(?:[^?.!\n]|[.!]\S)*\?")
-#: The part of a wish that says what somebody does not want.
+#: The part of a sentence that says what somebody does not want, or has no trouble with.
 _UNWANTED = re.compile(
-    r"\b(?:and not|rather than|without having to)\b(?:[^?.!,;\n]|\.\d){0,60}", re.IGNORECASE
+    r"\b(?:and not|rather than|without having to|no (?:problem|issue|trouble)s? with)\b"
+    r"(?:[^?.!,;\n]|\.\d){0,60}",
+    re.IGNORECASE,
 )
 #: A sentence that says that something works. A negation or a fault in it reverses its meaning.
 _FINE = re.compile(
@@ -313,7 +332,11 @@ class _Reader:
             messages = [one for one in messages if one.kind not in _SAID_FAULTS or one in kept]
         if _EXCLUDED.search(text) and not _LOGGED.match(text):
             asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
-            messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]
+            messages = [
+                one
+                for one in messages
+                if one.certainty is not Certainty.STATED or one.kind == PLAIN_QUESTION or one in asserted
+            ]
         if not messages:
             return ()
         # What stands next to a question is no part of it.
