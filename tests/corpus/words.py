@@ -3,8 +3,8 @@
     python -m tests.corpus.words           writes validator/diagnosis/data/likeness.txt
     python -m tests.corpus.words --check   fails if that file was learned from other texts
 
-The texts are those of the corpus without the entries that the rules miss, posts.yaml, and the ways of saying
-a thing that tests/diagnosis has.
+The texts: posts.yaml, tests/diagnosis/ways_of_saying.yaml, and the corpus without the entries that the rules
+miss.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import reader
 _WAYS = reader.HERE.parent / "diagnosis/ways_of_saying.yaml"
 #: The most characters to learn from one text of the corpus.
 _LONGEST = 4000
-#: The inverse of the strength of the regularization, and the share of the smallest weights, which become 0.
+#: The inverse regularization strength, and the share of weights, the smallest, that become 0.
 _C, _PRUNED = 100.0, 0.5
 #: The largest weight in a byte.
 _LEVELS = 127

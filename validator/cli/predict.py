@@ -437,7 +437,7 @@ def _host(text: str) -> HostClass:
 def lint_command(
     files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True, type=options.PATH),
     for_gpu: bool = flag(
-        "--gpu  Also report what runs only on the CPU where no file says that the project uses a GPU."
+        "--gpu  Also report what runs only on the CPU even if no file says that the project uses a GPU."
     ),
     ignored: tuple[str, ...] = option("--ignore CODE...  Leave out the findings with this code; repeatable."),
     format_: str = options.formats("text", "json", "github", "sarif"),

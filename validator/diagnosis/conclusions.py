@@ -206,7 +206,7 @@ def driver_in_logs(observations: Observations) -> None:
 
 
 def cudnn_in_logs(observations: Observations) -> None:
-    """Add the cuDNN that TensorFlow itself says to have loaded."""
+    """Add the cuDNN that TensorFlow says it has loaded."""
     loaded = observations.first("cudnn_loaded")
     if loaded is not None and not observations.has("cudnn"):
         numbers = _cudnn_numbers(loaded.values["number"])

@@ -410,10 +410,10 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
 
 #: The most lines of a text to compare with what other people wrote: reading it once more takes time.
 _LONGEST_COMPLAINT = 400
-#: What a text is about that may be compared with others, and what it is not about.
+#: The topic of a text that may be compared, and topics that exclude it.
 _TOPIC = re.compile(r"tensorflow|keras|cuda|cudnn|\bGPUs?\b|\bTF\b", re.IGNORECASE)
 _OTHER_TOPIC = re.compile(r"torch|\bjax\b", re.IGNORECASE)
-#: The place of what follows from all words of a text together, and the kind if that is that nothing is wrong.
+#: The place of an observation that rests on all words of a text, and its kind if nothing is wrong.
 _BY_WORDS, _NOTHING_WRONG = "words of the text", "nothing_wrong"
 
 
@@ -434,9 +434,9 @@ def _by_its_words(
 ) -> Observation | None:
     """Return what a complaint resembles most, if the rules only guess, or find nothing; None if unclear.
 
-    It is `SAID` of a cause, or that nothing is wrong. Return None also if something else explains the text,
-    or if the text is about something else. What a program printed is not prose: the catalogue knows its
-    lines, or says that it doesn't.
+    The kind is `SAID`, or `_NOTHING_WRONG`. Return None also if something else explains the text, or if the
+    text is about something else. What a program printed is not prose: the catalogue knows its lines, or says
+    that it doesn't.
     """
     if any(cause.strength != POSSIBLE for cause in diagnosis.causes):
         return None

@@ -32,7 +32,7 @@ FEWEST_WORDS = 25
 #: How likely the first cause has to be. Of the posts in tests/corpus/posts.yaml that reach it without having
 #: been learned, nine of ten get the right cause.
 LIKELY = 0.25
-#: The same for a text in which nothing is wrong. A polite complaint looks like one.
+#: The same if nothing is wrong: higher, because polite complaints look like that.
 FINE = 0.4
 #: How many steps an IDF weight has per unit, because the file has a byte for each.
 IDF_STEPS = 24
@@ -42,7 +42,7 @@ _WITHOUT_SPACES = "\u2e80"
 _LETTERS = re.compile(r"[^\W\d_]{2,}")
 #: A line of prose has at least this many words, and they make up at least this share of its characters.
 _LINE_WORDS, _LINE_SHARE = 4, 0.55
-#: What only lines have that a program printed.
+#: What occurs only in lines that a program printed.
 _PRINTED = re.compile(
     r"\.(?:cc|cpp|go|py):\d+\]|^\W*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[$>]{1,3} |File \"|In \[\d)"
 )
@@ -137,8 +137,8 @@ def weighted(counts: Mapping[int, int], idf: Sequence[float]) -> dict[int, float
 class Table:
     """What was learned.
 
-    learned_from: the SHA-256 of the texts. scale: what one step of a weight is. biases: the score of each
-    cause without any feature. weights: a signed byte for each feature and cause.
+    learned_from: the SHA-256 of the texts. scale: the value of one step of a weight. biases: the score of
+    each cause without any feature. weights: a signed byte for each feature and cause.
     """
 
     learned_from: str
@@ -160,7 +160,7 @@ class Table:
         )
 
     def write(self) -> bytes:
-        """Return the file's content, which is text because the page has what it reads in a JSON file."""
+        """Return the file's content, as text, because the page embeds it in JSON."""
         head = {
             "learned_from": self.learned_from, "codes": self.codes, "scale": self.scale, "biases": self.biases
         }  # fmt: skip
