@@ -48,10 +48,9 @@ def of_the_corpus() -> Iterator[tuple[str, str]]:
 
 def texts() -> list[tuple[str, str]]:
     """Return all texts with the codes of their causes, or `none`, in a constant order."""
-    ways = yaml.safe_load(_WAYS.read_text(encoding="utf-8"))["named"]
-    written = [
-        (code, post) for source in (posts(), ways) for code, several in source.items() for post in several
-    ]
+    ways = yaml.safe_load(_WAYS.read_text(encoding="utf-8"))
+    sources = posts(), ways["named"], {likeness.NONE: ways["ruled_out"]["every_cause"]}
+    written = [(code, post) for source in sources for code, several in source.items() for post in several]
     return [*of_the_corpus(), *written]
 
 

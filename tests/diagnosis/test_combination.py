@@ -197,7 +197,7 @@ def test_facts_without_a_symptom_make_a_cause_at_most_likely() -> None:
 @pytest.mark.parametrize(
     ("text", "begins"),
     [
-        ("tensorflow-cpu               2.18.0\n" + SYMPTOM, "The installed TensorFlow (tensorflow-cpu)"),
+        ("tensorflow-cpu               2.18.0\n" + SYMPTOM, "tensorflow-cpu has no CUDA"),
         ("tensorflow-gpu==2.12.0\n", "tensorflow-gpu 2.12.0 can't be installed"),
         ("tensorflow 2.18.0, Python 3.13\n", "TensorFlow 2.18.0 has no wheel"),
         ("tensorflow                   2.18.0\nDriver Version: 470.57.02\n", "CUDA 12"),

@@ -8,8 +8,8 @@ from validator.diagnosis import diagnose_log, likeness
 
 from ..corpus import words
 
-#: Posts that were not learned: at least the share NAMED of those about a fault get a cause, and at least the
-#: share RIGHT of these the right one. At most the share ALARMS of those without a fault get a cause.
+#: For posts that were not learned: the least share of faults with a cause named, the least share of these
+#: that is right, and the largest share of false alarms.
 NAMED, RIGHT, ALARMS = 0.42, 0.88, 0.13
 
 COMPLAINT = (
