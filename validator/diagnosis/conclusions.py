@@ -62,7 +62,6 @@ _RESULTS_IN_DOUBT = (
     "nan_said",
     "not_working_said",
     "both_results_said",
-    "differs_on_gpu_said",
     "wrong_result_said",
     "gpu_works_said",
     "gpu_used_said",
