@@ -19,7 +19,8 @@ from validator.assemble.layer_table import LayerTable
 from validator.cli import building
 from validator.cli.build_matrix import build_matrix_command
 from validator.cli.building import exit_code, result_json
-from validator.cli.planning import load_plan, plan_command
+from validator.cli.planning import load_plan
+from validator.cli.predict import plan_command
 from validator.compat.policies import requirements
 from validator.delivery.choose import Host, parse_driver, parse_gpus
 from validator.engines.endpoint import Endpoint

@@ -47,11 +47,11 @@ def of_the_corpus() -> Iterator[tuple[str, str]]:
 
 
 def texts() -> list[tuple[str, str]]:
-    """Return all texts with the codes of their causes, or `none`, in a constant order."""
+    """Return the prose of all texts with the codes of their causes, or `none`, in a constant order."""
     ways = yaml.safe_load(_WAYS.read_text(encoding="utf-8"))
     sources = posts(), ways["named"], {likeness.NONE: ways["ruled_out"]["every_cause"]}
     written = [(code, post) for source in sources for code, several in source.items() for post in several]
-    return [*of_the_corpus(), *written]
+    return [(code, prose(text.splitlines()) or text) for code, text in (*of_the_corpus(), *written)]
 
 
 def digest(pairs: Iterable[tuple[str, str]]) -> str:
@@ -65,7 +65,7 @@ def train(pairs: list[tuple[str, str]]) -> Table:
     from scipy.sparse import csr_matrix
     from sklearn.linear_model import LogisticRegression
 
-    counted = [features(words_of(prose(text.splitlines()) or text))[0] for _, text in pairs]
+    counted = [features(words_of(text))[0] for _, text in pairs]
     documents = Counter(number for counts in counted for number in counts)
     exact = [math.log((1 + len(counted)) / (1 + documents[number])) + 1 for number in range(SIZE)]
     idf = tuple(min(255, round(value * IDF_STEPS)) / IDF_STEPS for value in exact)

@@ -335,7 +335,7 @@ class SuggestingGroup(Command, click.Group):
 #: The modules of the commands that have none of their own name.
 MODULES = {
     "check": "doctor", "data": "report", "init": "project", "inspect": "predict", "lint": "predict",
-    "lock": "project", "mcp": "report", "plan": "planning", "promote": "verify", "pull": "images",
+    "lock": "project", "mcp": "report", "plan": "predict", "promote": "verify", "pull": "images",
     "recommend": "images", "refresh": "project", "run": "images", "runner": "certify", "sbom": "bundle",
     "serve": "report", "trust": "verify",
 }  # fmt: skip

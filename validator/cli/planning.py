@@ -1,79 +1,27 @@
-"""`plan`: list a matrix's cells; and what the other commands with a matrix need for their plans."""
+"""Make a plan from the options that the commands with a matrix share."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from ..errors import InputError, MissingError
 from ..locks.lock_files import DIRECTORY, LockDirectory
 from ..matrix.load import DEFAULT_PROFILE, Matrix, load_matrix, parse_selectors
-from ..matrix.plan import (
-    Available,
-    Plan,
-    Wheels,
-    expand,
-    github_image_matrix,
-    github_matrices,
-    plan,
-    predictions,
-)
-from ..model.prediction import PlannedCell, count_words
+from ..matrix.plan import Available, Plan, Wheels, expand, plan, predictions
+from ..model.prediction import PlannedCell
 from ..model.spec import HostClass, ImageSpec, Lock, OnIndex, Wheel
 from ..registry.names import tag_of
-from ..reports.printable import counted
 from ..resources import shipped_matrix
-from . import Command, options
-from .options import Project, print_status
+from . import options
+from .options import print_status
 
 if TYPE_CHECKING:
     from ..compat.releases import Release
     from ..engines.protocol import Engine
     from ..matrix.plan import Chosen
     from ..model.record import Record
-
-
-@click.command("plan", cls=Command)
-def plan_command(
-    project: Project = options.project("cells"),
-    format_: str = options.formats("table", "json", "github", "github-images"),
-) -> None:
-    """List the cells with their predictions and reasons, without running anything.
-
-    The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
-    per cell. If there are more than 256 cells, it is several such values, each on a line of its own.
-    github-images has one job per image, for jobs that build.
-    """
-    plan = load_plan(*project.cells)
-    if format_ == "json":
-        click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
-    elif format_ == "github":
-        for matrix in github_matrices(plan.cells):
-            click.echo(json.dumps(matrix))
-    elif format_ == "github-images":
-        click.echo(json.dumps(github_image_matrix(plan.images)))
-    else:
-        from ..reports.terminal import plan_table, show
-
-        show(plan_table(plan.cells))
-    words = count_words(cell.prediction for cell in plan.cells)
-    counts = ", ".join(f"{number} {word}" for word, number in words.items())
-    images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
-    print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
-    if plan.instead:
-        pythons = ", ".join(sorted({image.python for image in plan.images}))
-        print_status(
-            f"Where Python {pythons} is not available, `build-matrix` uses the next of these that is:"
-            f" {', '.join(plan.instead)}."
-        )
-    for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
-        print_status(f"  Excluded: {reason}")
-    options.say_recommended(plan.images)
-    options.say_if_stale()
 
 
 def load_plan(

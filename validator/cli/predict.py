@@ -1,4 +1,4 @@
-"""`predict`, for one combination; `lint`, for what a project pins; `inspect`, for what is in a wheel."""
+"""`predict` a combination, `lint` what a project pins, `inspect` a wheel, `plan` the cells of a matrix."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from ..model.prediction import (
 )
 from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
-from ..reports.printable import json_text
+from ..reports.printable import counted, json_text
 from ..resources import manual
 from ..system.package_sources import host_sources
 from . import Command, as_started, combination, options
 from .combination import Question, read_packages
-from .options import argument, flag, option, print_status
+from .options import Project, argument, flag, option, print_status
 
 
 @click.command("predict", cls=Command)
@@ -529,3 +529,46 @@ def _wheel_lines(name: str, row: dict[str, Any], pythons: tuple[str, ...], twin:
     same = f"the same as tensorflow {twin} on PyPI" if twin else "not that of a release on PyPI"
     lines.append(f"device code   {same}")
     return lines
+
+
+@click.command("plan", cls=Command)
+def plan_command(
+    project: Project = options.project("cells"),
+    format_: str = options.formats("table", "json", "github", "github-images"),
+) -> None:
+    """List the cells with their predictions and reasons, without running anything.
+
+    The format github is a value for strategy.matrix in a GitHub workflow (read with fromJSON) with one job
+    per cell. If there are more than 256 cells, it is several such values, each on a line of its own.
+    github-images has one job per image, for jobs that build.
+    """
+    from ..matrix.plan import github_image_matrix, github_matrices
+    from ..model.prediction import count_words
+    from .planning import load_plan
+
+    plan = load_plan(*project.cells)
+    if format_ == "json":
+        click.echo(json.dumps([cell.as_json() for cell in plan.cells], indent=2))
+    elif format_ == "github":
+        for matrix in github_matrices(plan.cells):
+            click.echo(json.dumps(matrix))
+    elif format_ == "github-images":
+        click.echo(json.dumps(github_image_matrix(plan.images)))
+    else:
+        from ..reports.terminal import plan_table, show
+
+        show(plan_table(plan.cells))
+    words = count_words(cell.prediction for cell in plan.cells)
+    counts = ", ".join(f"{number} {word}" for word, number in words.items())
+    images, cells = counted(len(plan.images), "image"), counted(len(plan.cells), "cell")
+    print_status(f"{images}, {cells}: {counts}; {len(plan.excluded)} excluded")
+    if plan.instead:
+        pythons = ", ".join(sorted({image.python for image in plan.images}))
+        print_status(
+            f"Where Python {pythons} is not available, `build-matrix` uses the next of these that is:"
+            f" {', '.join(plan.instead)}."
+        )
+    for reason in dict.fromkeys(cell.reason for cell in plan.excluded):
+        print_status(f"  Excluded: {reason}")
+    options.say_recommended(plan.images)
+    options.say_if_stale()

@@ -58,15 +58,9 @@ _NEARLY_ALL = 0.9 * 2**30
 _WITHOUT_GPU = ("gpu_list_empty", "cudart_not_opened", "nvidia_smi_failed")
 #: Kinds of texts that ask whether results are right for another reason than a missing GPU.
 _RESULTS_IN_DOUBT = (
-    "gpu_wished",
-    "nan_said",
-    "not_working_said",
-    "both_results_said",
-    "wrong_result_said",
-    "gpu_works_said",
-    "gpu_used_said",
-    "training_slow_said",
-)
+    "gpu_wished", "nan_said", "not_working_said", "both_results_said", "wrong_result_said", "gpu_works_said",
+    "gpu_used_said", "training_slow_said",
+)  # fmt: skip
 
 
 def conclude(observations: Observations) -> None:
@@ -208,8 +202,8 @@ def cudnn_in_logs(observations: Observations) -> None:
     """Add the cuDNN that TensorFlow says it has loaded."""
     loaded = observations.first("cudnn_loaded")
     if loaded is not None and not observations.has("cudnn"):
-        numbers = _cudnn_numbers(loaded.values["number"])
-        observations.conclude("cudnn", {"version": ".".join(map(str, numbers))}, loaded)
+        version = ".".join(map(str, _cudnn_numbers(loaded.values["number"])))
+        observations.conclude("cudnn", {"version": version}, loaded)
 
 
 def cuda_of_the_machine(observations: Observations) -> None:

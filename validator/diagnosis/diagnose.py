@@ -440,19 +440,19 @@ def _by_its_words(
     """
     if any(cause.strength != POSSIBLE for cause in diagnosis.causes):
         return None
-    silent = not diagnosis.causes
-    if silent and (diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT)):
-        return None
-    if silent and any(map(observations.has, (UNRECOGNIZED, CPU_WANTED, PLAIN_QUESTION))):
+    silent, explained = not diagnosis.causes, diagnosis.harmless or diagnosis.answer in (GPU_USED, NO_FAULT)
+    if silent and (explained or any(map(observations.has, (UNRECOGNIZED, CPU_WANTED, PLAIN_QUESTION)))):
         return None
     from . import likeness
 
     lines = pasted.paste_lines()
-    if len(lines) > _LONGEST_COMPLAINT:
-        return None
-    complaint = "\n".join(line.text for line in lines)
-    named = len(_TOPIC.findall(complaint))
-    if named < len(_OTHER_TOPIC.findall(complaint)) or (silent and not diagnosis.facts and not named):
+    complaint = "\n".join(line.text for line in lines[:_LONGEST_COMPLAINT])
+    named, others = len(_TOPIC.findall(complaint)), len(_OTHER_TOPIC.findall(complaint))
+    if (
+        len(lines) > _LONGEST_COMPLAINT
+        or named < others
+        or not (named or diagnosis.facts or diagnosis.causes)
+    ):
         return None
     alike = likeness.table().most_like(complaint)
     if alike is None or alike.likelihood < (

@@ -45,6 +45,8 @@ _LINE_WORDS, _LINE_SHARE = 4, 0.55
 #: What occurs only in lines that a program printed.
 _PRINTED = re.compile(
     r"\.(?:cc|cpp|go|py):\d+\]|^\W*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[$>]{1,3} |File \"|In \[\d)"
+    r"|^(?:Traceback|To enable the following instructions)|^\s+(?:return|raise|\w+ =) "
+    r"|^[\w.]+(?:Error|Exception): "
 )
 _COMMON_WORDS = (
     "the a an to of and in is it that i my on with for this but as at by be are was were have has had not"

@@ -331,12 +331,9 @@ class _Reader:
             kept = messages if stated == text else self._catalogue.matches(stated)
             messages = [one for one in messages if one.kind not in _SAID_FAULTS or one in kept]
         if _EXCLUDED.search(text) and not _LOGGED.match(text):
-            asserted = self._catalogue.matches(_EXCLUDED.sub(" ", text))
-            messages = [
-                one
-                for one in messages
-                if one.certainty is not Certainty.STATED or one.kind == PLAIN_QUESTION or one in asserted
-            ]
+            questions = [one for one in messages if one.kind == PLAIN_QUESTION]
+            asserted = [*self._catalogue.matches(_EXCLUDED.sub(" ", text)), *questions]
+            messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]
         if not messages:
             return ()
         # What stands next to a question is no part of it.
