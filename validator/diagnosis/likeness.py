@@ -182,8 +182,7 @@ class Table:
         for number, weight in present.items():
             row = self.weights[number * many : (number + 1) * many]
             for position, value in enumerate(row):
-                if value:
-                    sums[position] += weight * value
+                sums[position] += weight * value
         scores = [total * self.scale + bias for total, bias in zip(sums, self.biases, strict=True)]
         first = max(range(many), key=scores.__getitem__)
         likelihood = 1 / sum(math.exp(score - scores[first]) for score in scores)
@@ -192,8 +191,8 @@ class Table:
             for word in dict.fromkeys(sources[number]):
                 if word in _known_words() and word not in _COMMON:
                     spoken[word] += weight * self.weights[number * many + first]
-        top = tuple(sorted(spoken, key=spoken.__getitem__, reverse=True)[:6])
-        return Likeness(self.codes[first], likelihood, top)
+        top = sorted(spoken, key=spoken.__getitem__, reverse=True)[:6]
+        return Likeness(self.codes[first], likelihood, tuple(top))
 
 
 @functools.cache

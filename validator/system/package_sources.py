@@ -2,8 +2,6 @@
 
 uv's settings take precedence over pip's, because uv does the work. The values may contain credentials, so
 they are never logged and never written to an image, a lock or a record.
-
-npm has a configuration of its own. It downloads what the page of answers needs, and runs none of its scripts.
 """
 
 from __future__ import annotations
