@@ -1,4 +1,4 @@
-"""What only the weekly workflows run: marks the tests of the list in `weekly.yaml`."""
+"""Mark the tests that only the weekly workflows run: those of the list in `weekly.yaml`."""
 
 from __future__ import annotations
 

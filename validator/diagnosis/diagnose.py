@@ -446,18 +446,14 @@ def _by_its_words(
     from . import likeness
 
     lines = pasted.paste_lines()
-    complaint = "\n".join(line.text for line in lines[:_LONGEST_COMPLAINT])
-    named, others = len(_TOPIC.findall(complaint)), len(_OTHER_TOPIC.findall(complaint))
-    if (
-        len(lines) > _LONGEST_COMPLAINT
-        or named < others
-        or not (named or diagnosis.facts or diagnosis.causes)
-    ):
+    if len(lines) > _LONGEST_COMPLAINT:
+        return None
+    complaint = "\n".join(line.text for line in lines)
+    named = len(_TOPIC.findall(complaint))
+    if named < len(_OTHER_TOPIC.findall(complaint)) or (silent and not diagnosis.facts and not named):
         return None
     alike = likeness.table().most_like(complaint)
-    if alike is None or alike.likelihood < (
-        likeness.FINE if alike.code == likeness.NONE else likeness.LIKELY
-    ):
+    if alike is None or not alike.is_clear:
         return None
     kind, values = (_NOTHING_WRONG, {}) if alike.code == likeness.NONE else (SAID, {"of": alike.code})
     return Observation(kind, values, ", ".join(alike.words), _BY_WORDS, certainty=Certainty.STATED)

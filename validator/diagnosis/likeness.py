@@ -67,6 +67,11 @@ class Likeness:
     likelihood: float
     words: tuple[str, ...]
 
+    @property
+    def is_clear(self) -> bool:
+        """Return whether it is likely enough to be said."""
+        return self.likelihood >= (FINE if self.code == NONE else LIKELY)
+
 
 def words_of(text: str) -> list[str]:
     """Return the words that are compared, in lower case."""
