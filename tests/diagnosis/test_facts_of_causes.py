@@ -41,6 +41,8 @@ ALLOWED = {
     ("newer_release_runs", "tensorflow", "<2.4"): "a log that contradicts the release",
     ("code_for_tensorflow_1", "tensorflow", "<2.0"): "which programs can't be for an older TensorFlow",
     ("cuda_library_missing_or_wrong_version", "python", "<3.9"): "which Python has releases with the extra",
+    ("compute_capability_unsupported", "python", "<3.9"): "the same, by `ada_with_old_python`",
+    ("ada_with_old_python", "python", "<3.9"): "which Python has releases with the extra",
     ("libdevice_not_found", "tensorflow", "<2.4"): "which wheel of nvcc a remedy names",
     ("operation_without_gpu_kernel", "tensorflow", "<2.0"): "which of two ways of setting options it names",
     ("tf1", "tensorflow", "<2.0"): "which of TensorFlow's two ways of setting options an answer names",
@@ -79,6 +81,7 @@ ALLOWED = {
     ("held_rather_than_needed", "capability", "<6.0"): "GPUs with little memory, by `old_gpu`",
     ("driver_too_old", "cuda", "<11"): "programs that need CUDA 11, which no release of TensorFlow says",
     ("old_cuda_with_proteins", "cuda", "<11"): "programs that need CUDA 11, of any release",
+    ("driver_not_to_install", "cuda", "<11"): "programs that need CUDA 11, by `old_cuda_with_proteins`",
     ("cpu_only_build", "python", "<3.7"): "what conda-forge has for Pythons, by `old_for_conda_forge`",
     ("cpu_only_build", "tensorflow", ">=2.7"): "a Python that is not in use, by `old_for_conda_forge`",
     (
