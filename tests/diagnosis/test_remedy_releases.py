@@ -123,8 +123,9 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
                 requirement = next(
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
-                # The reader writes their own release there. `~=` asks for one that fits the cuDNN.
-                if requirement and alone and not re.search("==TENSORFLOW$|~=", requirement):
+                # The reader writes their own release there. `~=` asks for one that fits the cuDNN, and +nv is
+                # a wheel of NVIDIA's index.
+                if requirement and alone and not re.search(r"==TENSORFLOW$|~=|\+nv", requirement):
                     made = _from_pypi(requirement, python, library_path)
                     yield _with_bounds(made, remedy.commands), on_x86(machine)
             # The channel `defaults` is for processors without AVX.
