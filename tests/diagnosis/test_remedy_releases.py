@@ -119,13 +119,14 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
         for call in shell.calls(command):
             words = [word for word in call.rest if not word.startswith(".")]
             if call.name in ("pip install", "uv pip install"):
-                alone = not any(word.startswith("tensorflow-metal") for word in words)
+                # The wheels in NVIDIA's index are not those of PyPI.
+                alone = "/compute/redist/jp/" not in command
+                alone = alone and not any(word.startswith("tensorflow-metal") for word in words)
                 requirement = next(
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )
-                # The reader writes their own release there. `~=` asks for one that fits the cuDNN, and +nv is
-                # a wheel of NVIDIA's index.
-                if requirement and alone and not re.search(r"==TENSORFLOW$|~=|\+nv", requirement):
+                # The reader writes their own release there. `~=` asks for one that fits the cuDNN.
+                if requirement and alone and not re.search("==TENSORFLOW$|~=", requirement):
                     made = _from_pypi(requirement, python, library_path)
                     yield _with_bounds(made, remedy.commands), on_x86(machine)
             # The channel `defaults` is for processors without AVX.
