@@ -21,6 +21,7 @@ SAYS = {
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
     "growth_downsides": "fragment",
+    "memory_beside_limit": "has a CUDA context on the GPU",
     "renumbered": "numbers the GPUs that it sees from 0",
     "choose_gpu": "CUDA_VISIBLE_DEVICES=1",
     "several_gpus": "MirroredStrategy",
