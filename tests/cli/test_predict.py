@@ -22,8 +22,12 @@ T4 = "--tensorflow 2.18.1 --driver 570.124.06 --gpu t4"
 
 
 def predict(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any]:
-    cli.run(["predict", *arguments.split(), "--json"])
+    """Return the answer as JSON. As text, it must have the same exit code and no error beside it."""
+    asked = ["predict", *arguments.split()]
+    code = cli.run([*asked, "--json"])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert cli.run(asked) == code
+    assert "error" not in capsys.readouterr().err
     return found
 
 
@@ -53,6 +57,11 @@ def predict(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any
         ),
         ("--tensorflow 2.21.0 --driver 570 --gpu t4 --extra", "unknown", "library_path_not_set"),
         ("--tensorflow 2.10.1 --driver 516.94 --gpu t4 --system windows", "works", None),
+        # No wheel of these was inspected.
+        ("--tensorflow 2.5 --driver 470 --gpu t4", "unknown", None),
+        ("--tensorflow 2.20.0rc0 --driver 580 --gpu l4 --extra", "unknown", None),
+        ("--tensorflow 2.23.0.dev20261026 --driver 580 --gpu l4", "unknown", None),
+        ("--image tensorflow/tensorflow:2.5.0-gpu --driver 470 --gpu t4", "unknown", None),
     ],
 )
 def test_facts_that_no_cell_has(

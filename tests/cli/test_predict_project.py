@@ -123,6 +123,7 @@ def test_errors(requirements: Path, text: str, host: str, says: str) -> None:
         ("--host t4:570", "--requirements and --host need each other"),
         ("--requirements x.txt", "--requirements and --host need each other"),
         ("--requirements x.txt --host t4:570 --cuda 12.5", "--cuda has no effect with --requirements"),
+        ("--requirements x.txt --gpu h100 --driver 535", "write --host GPU:DRIVER instead"),
         ("--tensorflow 2.18.1 --format github", "--format github is only for --requirements"),
         ("", "--tensorflow is missing"),
     ],

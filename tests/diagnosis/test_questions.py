@@ -6,7 +6,7 @@ import pytest
 
 from validator.diagnosis import compile, diagnose_log
 from validator.diagnosis.catalogue import ASKED, PLAIN_QUESTION, answers
-from validator.model.diagnosis import NO_FAULT, NOT_SHOWN, UNRECOGNIZED
+from validator.model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, UNRECOGNIZED
 
 QUESTIONS = [
     (row["values"]["of"], row["kind"], words)
@@ -100,6 +100,7 @@ def test_a_question_is_answered(of: str, kind: str, words: str) -> None:
         ("TensorFlow version: 1.14.0\nHow can I limit the GPU memory?", "tf.ConfigProto", "tf.config."),
         ("How can I limit the GPU memory? I run agent-jax.", "XLA_PYTHON_CLIENT_MEM_FRACTION", "tf.config"),
         ("yarn add @tensorflow/tfjs-node-gpu\nCan I run it on the CPU only?", "node train.js", "os.environ"),
+        ("Run my C++ program on CPU with the GPU build of tensorflow_cc", "=-1 ./program", "python"),
         ("TensorFlow version: 1.14.0\nHow do I check that the GPU is used?", "is_gpu_available", "tf.config"),
         ("TensorFlow version: 1.14.0\nHow can I use both GPUs?", "multi_gpu_model", "strategy.scope"),
         ("OS: Windows 10\nDo I need to install CUDA?", "CUDA 11.2 and cuDNN 8.1", "on Linux"),
@@ -111,6 +112,26 @@ def test_the_answer_fits_the_person(text: str, says: str, never: str) -> None:
     works = diagnose_log(text).works
     assert says in works
     assert never not in works
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("TF prints all this stuff into my table. Can that be less chatty?", "TF_CPP_MIN_LOG_LEVEL"),
+        ("My log is full of these. How do I get rid of that noise?", "TF_CPP_MIN_LOG_LEVEL"),
+        ("All is well. For a benchmark I want one run on the CPU.", "CUDA_VISIBLE_DEVICES=-1"),
+        ("Works, but how can I run it on my second card?", "CUDA_VISIBLE_DEVICES=1"),
+    ],
+)
+def test_a_question_next_to_a_working_gpu_is_answered(words: str, says: str) -> None:
+    created = (
+        "2023-01-02 10:37:59.817454: I tensorflow/core/common_runtime/gpu/gpu_device.cc:1616] Created device"
+        " /job:localhost/replica:0/task:0/device:GPU:0 with 22000 MB memory:  -> device: 0, name: NVIDIA"
+        " GeForce RTX 3090, pci bus id: 0000:01:00.0, compute capability: 8.6"
+    )
+    found = diagnose_log(f"{words}\n{created}\n")
+    assert found.answer == GPU_USED
+    assert says in found.works
 
 
 @pytest.mark.parametrize(

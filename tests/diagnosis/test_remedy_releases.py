@@ -119,7 +119,9 @@ def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Sof
         for call in shell.calls(command):
             words = [word for word in call.rest if not word.startswith(".")]
             if call.name in ("pip install", "uv pip install"):
-                alone = not any(word.startswith("tensorflow-metal") for word in words)
+                # The wheels in NVIDIA's index are not those of PyPI.
+                alone = "/compute/redist/jp/" not in command
+                alone = alone and not any(word.startswith("tensorflow-metal") for word in words)
                 requirement = next(
                     (word for word in words if re.match(r"(tensorflow|tf-nightly)(?!-)", word)), ""
                 )

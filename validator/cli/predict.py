@@ -142,6 +142,9 @@ def predict_command(
         options.reject_all_but(kept, "has no effect with --format constraints")
         return print_constraints(_with_release(software) if is_file else software, files)
     if files or hosts:
+        options.reject(
+            ("driver", "gpu"), "can't be combined with --requirements: write --host GPU:DRIVER instead"
+        )
         options.reject_all_but(
             ("files", "hosts", "format_", "as_json"), "has no effect with --requirements and --host"
         )
@@ -260,15 +263,13 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
 
         click.echo(document["id"])
         show(prediction_text(prediction))
-        options.say_recommended([image])
+        is_ours = nearest is None and not is_given
+        if is_ours:
+            options.say_recommended([image])
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
             for sentence in measured_on(judge_host(combination.host_for(asked))):
                 print_status(sentence)
-        if (
-            nearest is None
-            and not is_given
-            and (assumed := combination.assumed_cudnn(asked, image, software))
-        ):
+        if is_ours and (assumed := combination.assumed_cudnn(asked, image, software)):
             click.echo(assumed)
     return EXIT_FAILED if prediction.outcome is Outcome.FAILS else EXIT_OK
 

@@ -529,7 +529,7 @@ def filling(
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
     if needs_another_python(chosen, software.python):
-        notes, before = _with_python(way, chosen, in_image, host.system == WINDOWS)
+        notes, before = _with_python(way, chosen, in_image, host.system == WINDOWS, any_python)
     after = tuple(_after(chosen, commands, in_image))
     return Filling(values, (*other, *notes, *notes_about(chosen, has_cuda=has_cuda)), before, after)
 
@@ -590,9 +590,9 @@ def _conditions(chosen: Installation, host: Host, any_python: bool) -> tuple[str
     """
     release, needs = chosen.release, []
 
-    def works(machine: Host) -> bool:
+    def works(machine: Host, python: str = chosen.python) -> bool:
         same = ((release, chosen.library_path),)
-        found = _first_that_works(machine, same, chosen.python, chosen.eager_only)
+        found = _first_that_works(machine, same, python, chosen.eager_only)
         return found is not None and found.besides == chosen.besides
 
     if not host.names_driver and host.system != MACOS:
@@ -603,7 +603,9 @@ def _conditions(chosen: Installation, host: Host, any_python: bool) -> tuple[str
         known = sorted({gpu.compute_capability for gpu in hardware.gpus()})
         usable = [one for one in known if works(replace(host, gpu=None, capability=str(one)))]
         needs += [f"a GPU of compute capability {usable[0]} to {usable[-1]}"] if usable else []
-    needs += [f"Python {release.pythons[0]} to {release.pythons[-1]}"] if any_python else []
+    # Packages of the extra may lack a wheel for a Python that TensorFlow itself has one for.
+    pythons = [one for one in release.pythons if works(host, one)] if any_python else []
+    needs += [f"Python {pythons[0]} to {pythons[-1]}"] if pythons else []
     listed = f"{', '.join(needs[:-1])} and {needs[-1]}" if needs[1:] else "".join(needs)
     return (f"TensorFlow {release.version} needs {listed}.",) if needs else ()
 
@@ -629,14 +631,15 @@ def export_library_path(python: str) -> str:
 
 
 def _with_python(
-    way: str, chosen: Installation, in_image: bool, on_windows: bool
+    way: str, chosen: Installation, in_image: bool, on_windows: bool, any_python: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return what to say and to run first if the reader's Python is another one."""
+    """Return what to say and to run first if the reader's Python is another one, or not known."""
     python = chosen.python
     needs = f"TensorFlow {chosen.release.version} needs Python {python}"
     if in_image:
         return (f"{needs}: use a base image that has it.",), ()
-    notes = (f"{needs}, so make an environment with it first.",)
+    why = "If yours is another one," if any_python else f"{needs}, so"
+    notes = (f"{why} make an environment with {f'Python {python}' if any_python else 'it'} first.",)
     if way == "conda":
         return notes, (f"conda create -y -n tf-gpu python={python} pip && conda activate tf-gpu",)
     if on_windows:

@@ -275,6 +275,7 @@ def release(version: str) -> Release:
         raise UnknownRelease(
             f'"{version}" is not a TensorFlow release (expected something like {newest().version})',
             (newest().version,),
+            hint="give a nightly's own version, such as 2.23.0.dev20261026" if "nightly" in version else None,
         ) from None
     if _SERIES.fullmatch(version) and any(one.minor == version and not one.prerelease for one in releases()):
         return newest_patch(version)

@@ -42,7 +42,7 @@ _GPU_LISTED, _NO_GPU_LISTED = ("gpu_list", "gpu_count", "task_manager"), "gpu_li
 #: A command of this program in a remedy.
 _OWN_COMMAND = re.compile(r"(?<![\w./-])validator (?P<name>\w+)")
 #: Names of images that mean nothing to a shell.
-_IMAGE = re.compile(r"[\w.-]+(?:[/:@][\w.-]+)*")
+_IMAGE = re.compile(r"(?!nvidia-smi$)[\w.-]+(?:[/:@][\w.-]+)*")
 #: Conditions under which the image is not run with Docker, which is what `doctor --image` uses.
 _OTHER_ENGINES = ("apptainer", "kubernetes")
 
