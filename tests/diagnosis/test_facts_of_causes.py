@@ -70,6 +70,7 @@ ALLOWED = {
     ("compute_capability_unsupported", "capability", ">=10.0"): "the remedies for Blackwell",
     ("compute_capability_unsupported", "capability", ">=3.5,<6.0"): "the remedies for old GPUs",
     ("compute_capability_unsupported", "capability", "==3.0"): "the remedies for old GPUs",
+    ("compute_capability_unsupported", "cuda", "<11"): "the build of a program, whatever its release",
     (
         "compute_capability_unsupported",
         "capability",

@@ -21,6 +21,7 @@ SAYS = {
     "cpu_only": "CUDA_VISIBLE_DEVICES=-1",
     "limit_memory": "TF_FORCE_GPU_ALLOW_GROWTH=true",
     "growth_downsides": "fragment",
+    "memory_beside_limit": "has a CUDA context on the GPU",
     "renumbered": "numbers the GPUs that it sees from 0",
     "choose_gpu": "CUDA_VISIBLE_DEVICES=1",
     "several_gpus": "MirroredStrategy",
@@ -46,6 +47,8 @@ SAYS = {
     "part_on_cpu": "only the network itself runs on the GPU",
     "one_package": "also computes where there is no GPU",
     "clear_session": "builds many models",
+    "card_supported": "whose CUDA knows",
+    "package_names": "only one of them in an environment",
 }
 
 

@@ -146,14 +146,14 @@ def gpu_newer_than_cuda(observations: Observations) -> None:
     # NVIDIA's builds of 1.15 have a newer CUDA than the release of that number.
     if observations.with_value("own_build", "of", "nvidia") and not observations.has("nvidia_build_helps"):
         return
-    used, likely = release(observations), next(reversed(likely_releases(observations)), None)
+    used, likely = release(observations), likely_releases(observations)
     old = (
         one for one in observations.of("cuda") if (leading_numbers(one.values["version"]) or (11,)) < (11,)
     )
-    stated = next(old, None) if used is None and likely is None else None
-    build = release_of_any_age(used[0]) if used else likely
-    if stated is not None:
-        build = releases.newest_with(stated.values["version"])
+    stated = next(old, None) if used is None else None
+    named = releases.newest_with(stated.values["version"]) if stated else None
+    stated = stated if named and (not likely or named in likely) else None
+    build = release_of_any_age(used[0]) if used else named if stated else next(reversed(likely), None)
     for gpu, value in _gpu_capabilities(observations) if build else ():
         if build and trait_holds("cuda-older-than-ampere", tensorflow=build.version, capability=value):
             values = {"built_with": build.cuda, "newer": value, **({"tensorflow": used[0]} if used else {})}

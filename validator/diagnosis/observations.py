@@ -250,7 +250,7 @@ _BEFORE = re.compile(
     r"|\b(?:used to (?:work|run|use|have)|ran fine|runs fine|is fine|was fine)\b"
     r"|\b(?:previously|formerly|earlier I|in the past|back in|up to(?! date)|until)\b"
     r"|\b(?:downgrad|revert|roll)\w*(?: [\w.]+){0,3} (?:to|back)\b"
-    r"|\b(?:upgrad|updat|switch|mov|migrat|chang)\w*(?: \w+){0,3} from\b"
+    r"|\b(?:upgrad|updat|switch|mov|migrat|chang|going|gone|went|jump)\w*(?: \w+){0,3} from\b"
     r"|\b(?:also|even) (?:tried|tested|happens|happened|fails|failed|occurs|seen|reproduced)\b"
     r"|\btried (?:downgrad|to downgrad|other|older|different|several|many)\w*"
     r"|\b(?:the )?same (?:\w+ ){0,4}(?:with|on|in|for|under|as)\b"
@@ -277,11 +277,11 @@ _ASKED = re.compile(
 )
 #: Words after such a value.
 _AFTER = re.compile(
-    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which"
+    r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which|it['\u2019]s been|it has been"
     r"|the (?:loss|results?|training|model|same(?: \w+){0,2}?)) )?"
-    r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
+    r"(?:(?:always|just|still) )?(?:works?\b|worked\b|working\b|fine\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|(?:much |far )?faster|working|required|needed|recommended|supported)\b"
-    r"|used to work)"
+    r"|used to work)|^(?: \w+){1,6} without (?:this|that|(?:the |any )?(?:errors?|problems?))(?:[,.;]|$)"
     r"|^[\w.)*`\"'-]*,? (?:the|this|my) (?:very )?(?:same|identical) \w+(?: \w+)? "
     r"(?:trains|trained|runs|ran|works|worked|learns|converges)\b"
     r"|^[\w.)*`\"'-]*,? (?:the |my )?GPU (?:has no (?:problem|issue|trouble)"
