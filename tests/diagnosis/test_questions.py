@@ -45,6 +45,8 @@ SAYS = {
     "results_of_cpu": "computes the same on the CPU",
     "cudnn_layers": "their weights fit the plain layers",
     "part_on_cpu": "only the network itself runs on the GPU",
+    "card_supported": "whose CUDA knows",
+    "package_names": "only one of them in an environment",
 }
 
 
