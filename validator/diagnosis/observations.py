@@ -279,7 +279,7 @@ _ASKED = re.compile(
 _AFTER = re.compile(
     r"^[\w.)*`\"'-]*,? *(?:(?:it|this|that|everything|all|which|it['\u2019]s been|it has been"
     r"|the (?:loss|results?|training|model|same(?: \w+){0,2}?)) )?"
-    r"(?:(?:always|just|still) )?(?:work(?:s|ed|ing)?\b|fine\b|runs fine|ran fine|(?:is|was|were|runs?|ran) "
+    r"(?:(?:always|just|still) )?(?:work(?:s|ed|ing)?\b|fine\b|(?:is|was|were|runs?|ran) "
     r"(?:fine|ok|okay|good|(?:much |far )?faster|working|required|needed|recommended|supported)\b"
     r"|used to work)|^(?: \w+){1,6} without (?:this|that|(?:the |any )?(?:errors?|problems?))(?:[,.;]|$)"
     r"|^[\w.)*`\"'-]*,? (?:the|this|my) (?:very )?(?:same|identical) \w+(?: \w+)? "
