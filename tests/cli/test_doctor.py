@@ -359,7 +359,7 @@ def test_a_file_that_can_not_be_read_is_reported(log: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("command", ["doctor", "check"])
-@pytest.mark.parametrize("image", ["", "--privileged"])
+@pytest.mark.parametrize("image", ["", "--privileged", "Bad Name!", "a@sha256:123", "../x", "UPPER:1"])
 def test_text_that_is_not_an_image_name_is_rejected(command: str, image: str) -> None:
     with pytest.raises(InputError, match="is not the name of an image"):
         cli.run([command, "--image", image])

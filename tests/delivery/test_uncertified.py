@@ -389,7 +389,7 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
         done = nowhere(shelf, *options)
         assert reference(done) == local
         assert is_loud(done) and "only in the local Docker Engine" in said(done.out)
-    for options in (("--image", "absent:1"), ("--tensorflow", "2.19")):
+    for options in (("--image", "absent:1"), ("--tensorflow", "2.19"), ("--image", "x y"), ("--image", "")):
         done = nowhere(shelf, *options)
         assert (done.code, done.out) == (EXIT_INPUT, "")
 

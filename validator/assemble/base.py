@@ -22,7 +22,7 @@ from ..model import codec
 from ..model.codec import DocumentError
 from ..registry.blobs import Blobs
 from ..registry.client import LARGEST_CONFIG, PLATFORM, ImageConfig, Manifest, Registry, parse
-from ..registry.names import Repository, is_digest
+from ..registry.names import Repository, check_image_name, is_digest
 from ..resources import manual
 from ..system.files import cache_directory
 from ..versions import leading_numbers, major_minor
@@ -618,9 +618,8 @@ class ImageName:
     @classmethod
     def parse(cls, text: str) -> ImageName:
         """Parse `[HOST/]NAME[:TAG][@DIGEST]`. Raises InputError for anything else."""
-        plain, at, digest = text.partition("@")
-        if at and not is_digest(digest):
-            raise InputError(f"{text!r} is not the name of an image: its digest is not a SHA-256 digest")
+        check_image_name(text)
+        plain, _, digest = text.partition("@")
         path, colon, tag = plain.rpartition(":")
         if not colon or "/" in tag:
             path, tag = plain, "latest"

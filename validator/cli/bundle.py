@@ -204,10 +204,8 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 
 def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """Return the labels of an image of the local engine, or None if it has none of this name."""
-    from docker.errors import APIError
-
-    from ..engines.endpoint import connect_any, reach
-    from ..engines.images import derivation_of
+    from ..engines.endpoint import answering, connect_any, reach
+    from ..engines.images import derivation_of, find_image
 
     if Path(name).exists() or ":" not in name:
         return None
@@ -215,18 +213,15 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
         endpoint = connect_any(reach)
     except MissingError:
         return None
-    with contextlib.closing(endpoint):
-        try:
-            labels: Mapping[str, str] = endpoint.quick.images.get(name).labels
-        except APIError:
-            return None
+    with contextlib.closing(endpoint), answering(name):
+        image = find_image(endpoint.quick, name)
         derived = derivation_of(endpoint.quick, name)
     if derived is not None:
         raise InputError(
             f"{name} was derived from {derived.image}: what was added to it is not known",
             hint=f"`check --image {name}` shows what differs; `sbom {derived.image}` lists the rest",
         )
-    return labels
+    return image.labels if image else None
 
 
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:

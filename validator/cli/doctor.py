@@ -35,7 +35,7 @@ from ..model.record import Outside, Unread
 from ..model.report import Report, ReportError, read_report
 from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
-from ..registry.names import tag_of
+from ..registry.names import check_image_name, tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.overview import junit
 from ..reports.printable import json_text, printable
@@ -338,10 +338,7 @@ def _in_image(
     from ..locks.lock_files import render
     from .planning import lock_of_image
 
-    if not image or image.startswith("-"):
-        raise InputError(
-            f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
-        )
+    check_image_name(image)
     with contextlib.closing(DockerEngine(connect_any(connect))) as engine:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)

@@ -255,11 +255,8 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
-    try:
-        # The streams have ended, because the container did, or the engine.
-        status = int(container.wait(timeout=30)["StatusCode"])
-    except requests.RequestException as error:
-        raise engine_gone(what) from error
+    # The streams have ended, because the container did, or the engine.
+    status = int(container.wait(timeout=30)["StatusCode"])
     if status == NO_PYTHON and not output.stdout:
         raise InputError(
             f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"

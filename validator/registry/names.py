@@ -17,6 +17,10 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST = 255
+#: An image as Docker and Podman name it, which is also the form of every ID.
+_IMAGE = re.compile(
+    rf"(?:{_HOST.pattern}/)?{_PATH.pattern}(?::{_TAG.pattern})?(?:@{_DIGEST.pattern})?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,15 @@ class Repository:
 
     def __str__(self) -> str:
         return f"{self.host}/{self.path}"
+
+
+def check_image_name(text: str) -> None:
+    """Raise InputError if no image of an engine can have this name or ID."""
+    if not _IMAGE.fullmatch(text):
+        raise InputError(
+            f'"{text}" is not the name of an image',
+            hint="give an ID or [HOST/]NAME[:TAG][@sha256:DIGEST] as for `docker run`; NAME is in lower case",
+        )
 
 
 def is_tag(text: str) -> bool:
