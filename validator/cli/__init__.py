@@ -292,6 +292,12 @@ class Command(click.Command):
         if not isinstance(self, click.Group) or self.invoke_without_command:
             self.params.append(verbose)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        from .options import refuse_overwriting
+
+        refuse_overwriting(ctx)
+        return super().invoke(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Example"):
             formatter.write(f"{'':>{formatter.current_indent}}{as_started(example(ctx))}\n")

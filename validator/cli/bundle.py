@@ -293,7 +293,7 @@ def sbom_command(
     project: Project = options.project("trust"),
     plain_http: bool = options.plain_http,
     output: Path | None = option(
-        "--output FILE  Write the list to a file.  [default: stdout]", type=options.ANY_FILE
+        "--output FILE  Write the list to a file.  [default: stdout]", type=options.OUTPUT
     ),
     attach: bool = flag(
         "--attach  Make the list of an image that was pushed without it from its lock, sign it and attach it."

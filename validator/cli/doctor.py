@@ -67,7 +67,7 @@ def doctor_command(
     ),
     depth: str = options.depth,
     save_report: Path | None = option(
-        "--save-report  Save the probe's report in this file.", type=options.ANY_FILE
+        "--save-report  Save the probe's report in this file.", type=options.OUTPUT
     ),
     format_: str = options.formats("text", "json", "markdown", short=("json", "markdown")),
 ) -> int:
@@ -196,7 +196,7 @@ def check_command(
     list_: bool = flag("--list  List the checks without running any."),
     save_probe: Path | None = option(
         "--save-probe  Only write the probe to this file, so that you can run it on any machine.",
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
     format_: str = options.formats("text", "json", "junit"),
 ) -> int:

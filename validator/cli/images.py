@@ -288,7 +288,7 @@ def run_command(
     output: Path | None = option(
         "--output FILE  Write to this file; a dev container needs .devcontainer/devcontainer.json."
         "  [default: stdout]",
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
     force: bool = flag("--force  Replace the file of --output if it exists."),
     execute: bool = flag("--exec  Start the container instead of writing (docker and podman)."),
