@@ -126,17 +126,24 @@ def doctor_command(
 
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
+    from ..diagnosis.text import begins_report
+
     if path.suffix != ".json":
         return False
+    document: object = None
     try:
-        document = codec.parse(read_file(path, codec.LARGEST))
-    except (DocumentError, OSError):
+        content = read_file(path, codec.LARGEST)
+        document = codec.parse(content)
+    except OSError:
         return False
-    return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
+    except DocumentError:
+        pass
+    is_whole = isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
+    return is_whole or begins_report(content, _name(path))
 
 
 def _read_report(path: Path) -> Report:
-    from ..diagnosis.text import refuse_compressed
+    from ..diagnosis.text import begins_report
 
     name = _name(path)
     try:
@@ -144,10 +151,15 @@ def _read_report(path: Path) -> Report:
             content = stream.read(codec.LARGEST + 1) or b""
     except OSError as error:
         raise InputError(f"{name} can't be read: {error.strerror}") from error
-    refuse_compressed(content, name)
     try:
         return read_report(content)
     except ReportError as error:
+        if begins_report(content, name):
+            raise InputError(
+                f"{name} is a report of `check`, but it was cut off, damaged or made by another version:"
+                f" {error}",
+                hint="copy the whole file again, or make a new one: `validator check --json > report.json`",
+            ) from error
         raise InputError(
             f"{name} is not a report that can be read: {error}",
             hint="leave --report out for text that TensorFlow printed; `check --json` writes a report",
