@@ -147,6 +147,45 @@ def test_a_program_that_is_not_python_is_rejected(tmp_path: Path, command: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lock", "says"),
+    [
+        ("", "the lock has no pins"),
+        ("a==1\nb>=2\n", 'line 2: "b>=2" is not a pin'),
+        ("\xff", "can't decode byte"),
+    ],
+)
+def test_a_file_that_is_not_a_lock_is_rejected(
+    lock: str, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lock.txt"
+    path.write_text(lock, encoding="latin-1")
+    with pytest.raises(InputError, match=says) as caught:
+        cli.run(["check", "--lock", str(path), "--only", "driver"])
+    assert "--lock" in (caught.value.hint or "")
+    assert "usage:" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hint"),
+    [
+        ("bundle receive nothing", "nothing is not a bundle: it has no bundle.json", "`validator bundle`"),
+        ("bundle receive images", "images is not a bundle: it has no bundle.json", "`validator bundle`"),
+        ("report --html page --registry Bad/Name", "'Bad/Name' is not a registry with a", "write HOST/NAME"),
+        ("fleet inventory --on local", "no fleet engine 'local'", "use --on slurm or --on kubernetes;"),
+        ("fleet inventory --on banana", "no fleet engine 'banana'", "use --on slurm or --on kubernetes;"),
+        ("sbom localhost:1/x/y:1", "nobody may sign measurements or images", "pass --trust with the file"),
+    ],
+)
+def test_wrong_input_says_what_to_do(arguments: str, says: str, hint: str, project: Path) -> None:
+    before = sorted(project.rglob("*"))
+    with pytest.raises(InputError, match=says) as caught:
+        cli.run(arguments.split())
+    assert hint in (caught.value.hint or "")
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.slow
 def test_a_file_that_is_not_executable_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "activate"
     path.write_text("text")
@@ -178,6 +217,9 @@ def test_a_python_is_run_through_its_link(
         ("records lst", 'there is no command "lst"; did you mean list?'),
         ("runner ini", 'there is no command "ini"; did you mean init?'),
         ("certify keygn", 'there is no command "keygn"; did you mean keygen?'),
+        ("keygen", 'there is no command "keygen"; did you mean certify keygen?'),
+        ("records revoke", 'there is no command "revoke"; did you mean certify revoke?'),
+        ("merge", 'there is no command "merge"; did you mean records merge?'),
         ("xyzzy", 'there is no command "xyzzy"\n'),
         ("plan --profil x", "Did you mean"),
     ],

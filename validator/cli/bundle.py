@@ -14,7 +14,7 @@ import click
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
-from ..offline.receive import Refused, receive
+from ..offline.receive import MANIFEST, Refused, receive
 from ..registry.client import Registry, in_layout, named_in_layout
 from ..registry.names import identifier_of, is_digest, tag_named, tag_of
 from ..system.files import cache_directory, read_text
@@ -77,6 +77,9 @@ def bundle_command(
             raise click.UsageError("receive needs one directory")
         options.reject_all_but(("words", "wait", "into", "verbose"), "has no effect with receive")
         into = into or directory / "received"
+        if not wait and not (directory / MANIFEST).exists():
+            hint = "name a copy of the directory that `validator bundle` wrote"
+            raise InputError(f"{directory} is not a bundle: it has no {MANIFEST}", hint=hint)
         try:
             receive(directory, into, wait, print_status)
         except Refused as error:

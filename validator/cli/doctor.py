@@ -359,7 +359,10 @@ def _in_image(
             if lock is not None:
                 pins = render(lock).encode()
             else:
-                print_status(f"The lock of {spec} is not here, so its packages are not compared: see --lock.")
+                print_status(
+                    f"The lock of {spec} is not here, so its packages are not compared:"
+                    " `validator check --lock FILE` names it."
+                )
         answer, outside = engine.probe_image(image, request(pins), print_status), engine.outside()
         try:
             # A label may hold anything.

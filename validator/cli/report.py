@@ -20,6 +20,7 @@ from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
 from ..records.history import credible_time
+from ..registry.names import Repository
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
@@ -122,6 +123,7 @@ def make_page(
     from .records import diagnosis_of
 
     locks = locks_of(project.matrix_path)
+    registry = str(Repository.parse(page.registry)) if page.registry else None
 
     def wheels(image: ImageSpec) -> Mapping[str, str]:
         try:
@@ -144,7 +146,7 @@ def make_page(
     rows = measured_rows(project, measurements.latest)
     sources = Sources(
         rows=rows, measurements=measurements, profile=project.profile_name, diagnose=diagnose,
-        certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
+        certificates=_certificates(page.certificate_files), registry=registry, fetch=store.fetch,
         answers=answers, wheels=wheels, live=live,
     )  # fmt: skip
     return rows, site(sources)
