@@ -16,7 +16,7 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
 from ..offline.receive import MANIFEST, Refused, receive
 from ..registry.client import Registry, in_layout, named_in_layout
-from ..registry.names import identifier_of, is_digest, tag_named, tag_of
+from ..registry.names import identifier_of, is_digest, split_reference, tag_named, tag_of
 from ..system.files import cache_directory, read_text
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
@@ -122,7 +122,7 @@ def _image(
     work: Path,
 ) -> BundledImage:
     """Return an image by its name. work: where an image of the local engine is written to."""
-    from ..delivery.pull import split_layout, split_reference
+    from ..delivery.pull import split_layout
     from ..pipeline.bundle import BundledImage
     from .planning import lock_of_image
 
@@ -174,19 +174,6 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     if not index.exists():
         raise MissingError(f"the engine can't write {name} as an OCI layout", hint="use Docker 25 or newer")
     return in_layout(place), str(json.loads(index.read_bytes())["manifests"][0]["digest"])
-
-
-def in_a_registry(name: str) -> tuple[str, str] | None:
-    """Return the repository and the tag or digest, or None for the name or the file of a lock."""
-    if Path(name).exists():
-        return None
-    repository, at, digest = name.partition("@")
-    if at:
-        return repository, digest
-    repository, colon, tag = name.rpartition(":")
-    if colon and "/" in repository and "/" not in tag:
-        return repository, tag
-    return None
 
 
 def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
@@ -319,14 +306,14 @@ def sbom_command(
     if attach:
         options.reject(("output",), "has no effect with --attach")
     builder.check(None if attach else "--attach")
-    place = in_a_registry(name)
+    place = None if Path(name).exists() else split_reference(name)
     if not attach:
         from ..sbom import render
 
         if place is not None:
             from ..certify.provenance import Refusal, sbom_of
 
-            trust, registry = project.read_trust(), options.open_registry(place[0], plain_http)
+            trust, registry = project.read_trust(), Registry(place[0], plain_http=plain_http or None)
             document = sbom_of(registry, registry.named(place[1]), trust)
             if isinstance(document, Refusal):
                 raise ValidatorError(
@@ -352,7 +339,7 @@ def sbom_command(
     from ..pipeline.makers import list_published
     from .building import builder_of
 
-    registry = options.open_registry(place[0], plain_http)
+    registry = Registry(place[0], plain_http=plain_http or None)
     digest = registry.named(place[1])
     spec, lock = locked_image(registry, place[1], digest, project.matrix_path)
     signer = builder_of(project.trust_file, builder, needed=True)

@@ -130,16 +130,15 @@ def _is_report(path: Path) -> bool:
 
     if path.suffix != ".json":
         return False
-    document: object = None
     try:
         content = read_file(path, codec.LARGEST)
-        document = codec.parse(content)
     except OSError:
         return False
-    except DocumentError:
-        pass
-    is_whole = isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
-    return is_whole or begins_report(content, _name(path))
+    with contextlib.suppress(DocumentError):
+        document = codec.parse(content)
+        if isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys():
+            return True
+    return begins_report(content, _name(path))
 
 
 def _read_report(path: Path) -> Report:
@@ -154,16 +153,12 @@ def _read_report(path: Path) -> Report:
     try:
         return read_report(content)
     except ReportError as error:
+        what = "not a report that can be read"
+        hint = "leave --report out for text that TensorFlow printed; `check --json` writes a report"
         if begins_report(content, name):
-            raise InputError(
-                f"{name} is a report of `check`, but it was cut off, damaged or made by another version:"
-                f" {error}",
-                hint="copy the whole file again, or make a new one: `validator check --json > report.json`",
-            ) from error
-        raise InputError(
-            f"{name} is not a report that can be read: {error}",
-            hint="leave --report out for text that TensorFlow printed; `check --json` writes a report",
-        ) from error
+            what = "a report of `check`, but it was cut off, damaged or made by another version"
+            hint = "copy the whole file again, or make a new one: `validator check --json > report.json`"
+        raise InputError(f"{name} is {what}: {error}", hint=hint) from error
 
 
 def _name(path: Path) -> str:
@@ -359,10 +354,7 @@ def _in_image(
             if lock is not None:
                 pins = render(lock).encode()
             else:
-                print_status(
-                    f"The lock of {spec} is not here, so its packages are not compared:"
-                    " `validator check --lock FILE` names it."
-                )
+                print_status(f"Without the lock of {spec}, packages are not compared: see `check --lock`.")
         answer, outside = engine.probe_image(image, request(pins), print_status), engine.outside()
         try:
             # A label may hold anything.

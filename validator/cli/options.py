@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from ..records.store import Store
     from ..registry.client import Registry
 
-#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file; a
-#: directory that is there.
+#: Types of options: any path; a file that is there; a path that is not a file; a directory that is there.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-ANY_FILE = click.Path(dir_okay=False, path_type=Path)
 #: A file that the command writes: see `refuse_overwriting`.
 OUTPUT = click.Path(dir_okay=False, path_type=Path)
 #: How an SQLite file begins, and its write-ahead log.
@@ -124,7 +122,6 @@ fleet_file = option(
     "--fleet FILE  The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the"
     " matrix]",
     "fleet_path",
-    type=ANY_FILE,
 )
 
 
@@ -229,8 +226,7 @@ def refuse_overwriting(context: click.Context) -> None:
     if not outputs:
         return
     said = {name: value for name, value in context.params.items() if name not in written}
-    names = ("matrix_path", "store_url", "trust_path", "fleet_path")
-    project = Project(**{name: said[name] for name in names if name in said})
+    project = Project(**{name: said[name] for name in Project.__dataclass_fields__ if name in said})
     used = [project.store_file, project.trust_file, project.fleet_file]
     for value in said.values():
         used += value if isinstance(value, tuple) else (value,)

@@ -22,7 +22,7 @@ from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT, LABEL_SPEC, image_reference
 from ..registry.client import Registry, named_in_layout
-from ..registry.names import LATEST, Repository, Wanted, is_digest, is_tag, tag_named, tag_of
+from ..registry.names import LATEST, Wanted, is_digest, is_tag, tag_named, tag_of
 from ..system import processes
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage
@@ -418,22 +418,6 @@ _NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: the imag
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
 #: How an image in an OCI layout is named, as skopeo and Podman do.
 _LAYOUT = "oci:"
-
-
-def split_reference(text: str) -> tuple[Repository, str] | None:
-    """Split `HOST/NAME:TAG` or `HOST/NAME@DIGEST`. Returns None for anything without a registry's host."""
-    name, at, digest = text.partition("@")
-    first, slash, rest = name.partition("/")
-    if not slash or not ("." in first or ":" in first or first == "localhost"):
-        return None
-    path, _, tag = rest.partition(":")
-    if not at and not tag:
-        raise InputError(
-            f"{text!r} has no tag and no digest", hint="write HOST/NAME:TAG or HOST/NAME@sha256:…"
-        )
-    if at and not is_digest(digest):
-        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
-    return Repository.parse(f"{first}/{path}"), digest or tag
 
 
 def split_layout(text: str) -> tuple[Path, str] | None:
