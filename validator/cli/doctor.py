@@ -354,7 +354,9 @@ def _in_image(
             if lock is not None:
                 pins = render(lock).encode()
             else:
-                print_status(f"Without the lock of {spec}, packages are not compared: see `check --lock`.")
+                print_status(
+                    f"The lock of {spec} is not here, so its packages are not compared: see `check --lock`."
+                )
         answer, outside = engine.probe_image(image, request(pins), print_status), engine.outside()
         try:
             # A label may hold anything.
