@@ -293,6 +293,38 @@ def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str
     assert cli.run(["doctor", str(named), "--json"]) == cli.run(["doctor", "--report", str(named), "--json"])
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("option", [(), ("--report",)])
+@pytest.mark.parametrize("name", ["report.json", "report"])
+@pytest.mark.parametrize("kept", [0.9, 0.1, "checks"])
+def test_a_damaged_report_gets_one_answer(
+    tmp_path: Path, kept: float | str, name: str, option: tuple[str, ...], encoding: str
+) -> None:
+    path, text = tmp_path / name, report(H100).decode()
+    if isinstance(kept, float):
+        text = text[: int(len(text) * kept)]
+    else:
+        text = json.dumps({key: value for key, value in json.loads(text).items() if key != kept})
+    path.write_text(text, encoding=encoding)
+    with pytest.raises(InputError) as caught:
+        cli.run(["doctor", *option, str(path)])
+    if name.endswith(".json") or option:
+        assert f"{path} is a report of `check`, but it was cut off, damaged" in str(caught.value)
+        assert (caught.value.hint or "").startswith("copy the whole file again, or make a new one")
+    else:
+        assert "`validator doctor --report FILE`" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("name", ["run.json", "run.log"])
+@pytest.mark.parametrize("option", [(), ("--report",)])
+def test_a_binary_file_gets_one_answer(tmp_path: Path, name: str, option: tuple[str, ...]) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"\x7fELF\x02\x01\0\0\0")
+    with pytest.raises(InputError, match="is binary, not text") as caught:
+        cli.run(["doctor", *option, str(path)])
+    assert "--report" not in (caught.value.hint or "")
+
+
 def test_a_compressed_report_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "report.json.gz"
     path.write_bytes(gzip.compress(b"{}"))
@@ -323,8 +355,8 @@ def test_input_that_is_not_a_report_is_rejected(tmp_path: Path, content: bytes, 
 
 def test_a_huge_report_is_rejected_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "huge"
-    with path.open("wb") as stream:
-        stream.truncate(2 << 30)
+    path.write_bytes(b" " * 5000)
+    os.truncate(path, 2 << 30)
     with pytest.raises(InputError, match="larger than 64 MiB"):
         cli.run(["doctor", "--report", str(path)])
 
@@ -359,7 +391,7 @@ def test_a_file_that_can_not_be_read_is_reported(log: Path, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("command", ["doctor", "check"])
-@pytest.mark.parametrize("image", ["", "--privileged"])
+@pytest.mark.parametrize("image", ["", "--privileged", "Bad Name!", "a@sha256:123", "../x", "UPPER:1"])
 def test_text_that_is_not_an_image_name_is_rejected(command: str, image: str) -> None:
     with pytest.raises(InputError, match="is not the name of an image"):
         cli.run([command, "--image", image])

@@ -9,7 +9,7 @@ import click
 import pytest
 
 from validator import cli
-from validator.cli import COMMANDS, EXAMPLES, GROUPS, Command, example, main_help, sections
+from validator.cli import COMMANDS, EXAMPLES, GROUPS, Command, example, group, main_help, sections
 
 
 def every_command() -> Iterator[tuple[click.Command, click.Context]]:
@@ -77,6 +77,21 @@ def test_the_example_of_each_command_is_one_of_its_uses(path: str) -> None:
     options = {name for one in COMMANDS_WITH_CONTEXT[longest][0].params for name in one.opts}
     given = words[: words.index("--")] if "--" in words else words
     assert {word for word in given if word.startswith("--")} <= options
+
+
+@pytest.mark.parametrize("shown", EXAMPLES.values())
+def test_no_example_lacks_an_option(shown: str) -> None:
+    words = shlex.split(shown.partition(" > ")[0])
+    command: click.Command = group
+    while isinstance(command, click.Group) and not words[0].startswith("-"):
+        found = command.get_command(click.Context(command), words.pop(0))
+        assert found is not None
+        command = found
+    try:
+        command.make_context("example", words)
+    except click.BadParameter as error:
+        # A file of the example need not be here.
+        assert not isinstance(error, click.MissingParameter), error
 
 
 def test_no_example_is_of_a_command_that_does_not_exist() -> None:

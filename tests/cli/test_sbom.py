@@ -67,9 +67,9 @@ def test_an_image_of_the_local_engine_is_listed_from_what_its_labels_name(
     [
         ("tf9.9.9-cpu-py312", 2, "is neither a lock of matrix.yaml nor an image in a registry"),
         ("pyproject.toml", 2, "is not a valid line of a lock file"),
-        ("Team/x:1", 2, "is not a registry with a repository"),
+        ("a.example/Team/x:1", 2, "is not the name of an image"),
         ("localhost:1/x:1", 3, "can't be looked up"),
-        ("ghcr.io/team/x@sha256:12", 2, "is not a valid tag"),
+        ("ghcr.io/team/x@sha256:12", 2, "is not the name of an image"),
     ],
 )
 def test_what_is_not_there_is_an_error(name: str, code: int, message: str) -> None:
@@ -89,6 +89,6 @@ def test_wrong_options_are_reported_before_the_name_is_looked_up(
     options: list[str], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_up = Mock()
-    monkeypatch.setattr("validator.cli.bundle.in_a_registry", looked_up)
+    monkeypatch.setattr("validator.cli.bundle.split_reference", looked_up)
     done = run("sbom", NAME, *options)
     assert (done.returncode, message in done.stderr, looked_up.called) == (2, True, False), done.stderr

@@ -6,11 +6,14 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from validator import cli
+from validator.cli import options
 from validator.errors import InputError, MissingError
 from validator.records.store import Store
 
@@ -144,6 +147,45 @@ def test_a_program_that_is_not_python_is_rejected(tmp_path: Path, command: str, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lock", "says"),
+    [
+        ("", "the lock has no pins"),
+        ("a==1\nb>=2\n", 'line 2: "b>=2" is not a pin'),
+        ("\xff", "can't decode byte"),
+    ],
+)
+def test_a_file_that_is_not_a_lock_is_rejected(
+    lock: str, says: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "lock.txt"
+    path.write_text(lock, encoding="latin-1")
+    with pytest.raises(InputError, match=says) as caught:
+        cli.run(["check", "--lock", str(path), "--only", "driver"])
+    assert "--lock" in (caught.value.hint or "")
+    assert "usage:" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says", "hint"),
+    [
+        ("bundle receive nothing", "nothing is not a bundle: it has no bundle.json", "`validator bundle`"),
+        ("bundle receive images", "images is not a bundle: it has no bundle.json", "`validator bundle`"),
+        ("report --html page --registry Bad/Name", "'Bad/Name' is not a registry with a", "write HOST/NAME"),
+        ("fleet inventory --on local", "no fleet engine 'local'", "use --on slurm or --on kubernetes;"),
+        ("fleet inventory --on banana", "no fleet engine 'banana'", "use --on slurm or --on kubernetes;"),
+        ("sbom localhost:1/x/y:1", "nobody may sign measurements or images", "pass --trust with the file"),
+    ],
+)
+def test_wrong_input_says_what_to_do(arguments: str, says: str, hint: str, project: Path) -> None:
+    before = sorted(project.rglob("*"))
+    with pytest.raises(InputError, match=says) as caught:
+        cli.run(arguments.split())
+    assert hint in (caught.value.hint or "")
+    assert sorted(project.rglob("*")) == before
+
+
+@pytest.mark.slow
 def test_a_file_that_is_not_executable_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "activate"
     path.write_text("text")
@@ -175,6 +217,9 @@ def test_a_python_is_run_through_its_link(
         ("records lst", 'there is no command "lst"; did you mean list?'),
         ("runner ini", 'there is no command "ini"; did you mean init?'),
         ("certify keygn", 'there is no command "keygn"; did you mean keygen?'),
+        ("keygen", 'there is no command "keygen"; did you mean certify keygen?'),
+        ("records revoke", 'there is no command "revoke"; did you mean certify revoke?'),
+        ("merge", 'there is no command "merge"; did you mean records merge?'),
         ("xyzzy", 'there is no command "xyzzy"\n'),
         ("plan --profil x", "Did you mean"),
     ],
@@ -196,3 +241,81 @@ def test_a_key_that_is_missing_names_who_has_it(project: Path) -> None:
         cli.run(["recommend", "--registry", "127.0.0.1:1/team/images", "--key", "no-key.pub"])
     hint = failed.value.hint or ""
     assert "publishes them" in hint and "how-to/pull-an-image.md" in hint
+
+
+def outputs_of(group: click.Group, context: click.Context, path: str = "") -> Iterator[str]:
+    """Return each option that names a file to write, with its command."""
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield from (f"{path}{name} {one.opts[0]}" for one in command.params if one.type is options.OUTPUT)
+        if isinstance(command, click.Group):
+            yield from outputs_of(command, context, f"{path}{name} ")
+
+
+LOCK = "images/locks/tf2.21.0-cuda12.5-cudnn9.3-py312.txt"
+#: A run of each command that writes a file: without a file that it reads, and the option that names one.
+WRITERS = {
+    "doctor --save-report": ("", "--python"),
+    "lock --output": ("--format requirements", "--matrix"),
+    "check --save-probe": ("", "--own-check"),
+    "run --output": ("--force --uncertified", "--trust"),
+    "records merge --summary": ("directory", "--cells"),
+    "records merge --refused": ("directory", "--cells"),
+    "records salvage --output": ("", "--matrix"),
+    "records export --output": ("", "--matrix"),
+    "report --output": ("--format json", "--matrix"),
+    "sbom --output": ("", ""),
+}
+WITH_STORE = [writer for writer in WRITERS if writer.startswith("re")]
+
+
+def refused(writer: str, words: str, output: Path) -> None:
+    """Check that a command does not replace a file."""
+    before = output.read_bytes() if output.exists() else None
+    *command, switch = writer.split()
+    with pytest.raises(InputError, match="so it is not replaced") as caught:
+        cli.run([*command, *WRITERS[writer][0].split(), *words.split(), switch, str(output)])
+    assert str(output) in str(caught.value) and caught.value.hint
+    assert (output.read_bytes() if output.exists() else None) == before
+
+
+def test_these_options_write_files() -> None:
+    assert set(outputs_of(cli.group, click.Context(cli.group))) == set(WRITERS)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_no_output_replaces_a_database(writer: str, project: Path) -> None:
+    (project / "directory").mkdir()
+    with Store("a.db") as store:
+        store.add(record())
+        for name in ("a.db", "a.db-wal"):
+            refused(writer, LOCK if writer.startswith("sbom") else "", project / name)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_no_output_replaces_an_input(writer: str, project: Path) -> None:
+    (project / "directory").mkdir()
+    (project / "link").symlink_to(".")
+    refused(writer, f"{WRITERS[writer][1]} {LOCK}", Path("link", LOCK))
+
+
+@pytest.mark.parametrize("url", ["a.db", "./a.db", "sqlite:///{}/a.db?timeout=9", ""])
+@pytest.mark.parametrize("state", ["absent", "damaged"])
+@pytest.mark.parametrize("writer", WITH_STORE)
+def test_no_output_replaces_its_store(writer: str, state: str, url: str, project: Path) -> None:
+    (project / "directory").mkdir()
+    path = project / ("a.db" if url else ".validator/records.db")
+    if state == "damaged":
+        with Store(str(path)) as store:
+            store.add(record())
+        path.write_bytes(b"damaged" + path.read_bytes())
+    refused(writer, url and f"--store {url.format(project)}", path)
+
+
+def test_other_files_and_devices_are_written_as_before(project: Path) -> None:
+    (project / "old.txt").write_text("old")
+    for output in ("old.txt", "new.txt", "/dev/null"):
+        for command in ("records export", "report --format json"):
+            assert cli.run([*command.split(), "--output", output]) == 0
+    assert json.loads((project / "old.txt").read_text())

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from validator import cli
-from validator.errors import EXIT_INTERRUPTED, InputError, MissingError
+from validator.errors import EXIT_INPUT, EXIT_INTERRUPTED, InputError, MissingError
 from validator.records.store import Store
 
 from ..corpus.reader import REPORTS
@@ -116,8 +116,9 @@ def test_an_output_that_cannot_be_written_is_an_error(
     tmp_path: Path, matrix: Path, arguments: list[str]
 ) -> None:
     with pytest.raises(MissingError, match="can't be written") as caught:
-        cli.run([*arguments, "--matrix", str(matrix), "--output", str(tmp_path)])
-    assert str(caught.value).startswith(str(tmp_path))
+        cli.run([*arguments, "--matrix", str(matrix), "--output", str(matrix / "file")])
+    assert str(caught.value).startswith(str(matrix / "file"))
+    assert cli.run([*arguments, "--matrix", str(matrix), "--output", str(tmp_path)]) == EXIT_INPUT
 
 
 @pytest.mark.parametrize(

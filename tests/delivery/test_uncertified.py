@@ -13,12 +13,11 @@ import pynvml
 import pytest
 
 from validator.assemble.image import OciLayout
-from validator.delivery.pull import split_reference
 from validator.engines.endpoint import Endpoint, reach
 from validator.errors import EXIT_FAILED, EXIT_INPUT, EXIT_MISSING, EXIT_OK, InputError
 from validator.model.spec import LABEL_SPEC
 from validator.registry.client import named_in_layout
-from validator.registry.names import identifier_of
+from validator.registry.names import identifier_of, split_reference
 
 from ..assemble.synthetic import Image, Layer
 from ..integration.docker.private_engine import PrivateEngine, private_engine
@@ -389,7 +388,7 @@ def test_an_image_of_the_local_engine(local: str, shelf: Shelf) -> None:
         done = nowhere(shelf, *options)
         assert reference(done) == local
         assert is_loud(done) and "only in the local Docker Engine" in said(done.out)
-    for options in (("--image", "absent:1"), ("--tensorflow", "2.19")):
+    for options in (("--image", "absent:1"), ("--tensorflow", "2.19"), ("--image", "x y"), ("--image", "")):
         done = nowhere(shelf, *options)
         assert (done.code, done.out) == (EXIT_INPUT, "")
 

@@ -22,7 +22,7 @@ from ..model import codec
 from ..model.codec import DocumentError
 from ..registry.blobs import Blobs
 from ..registry.client import LARGEST_CONFIG, PLATFORM, ImageConfig, Manifest, Registry, parse
-from ..registry.names import Repository, is_digest
+from ..registry.names import Repository, check_image_name, is_digest, is_host
 from ..resources import manual
 from ..system.files import cache_directory
 from ..versions import leading_numbers, major_minor
@@ -618,14 +618,13 @@ class ImageName:
     @classmethod
     def parse(cls, text: str) -> ImageName:
         """Parse `[HOST/]NAME[:TAG][@DIGEST]`. Raises InputError for anything else."""
-        plain, at, digest = text.partition("@")
-        if at and not is_digest(digest):
-            raise InputError(f"{text!r} is not the name of an image: its digest is not a SHA-256 digest")
+        check_image_name(text)
+        plain, _, digest = text.partition("@")
         path, colon, tag = plain.rpartition(":")
         if not colon or "/" in tag:
             path, tag = plain, "latest"
         host, slash, rest = path.partition("/")
-        if not slash or not ("." in host or ":" in host or host == "localhost"):
+        if not slash or not is_host(host):
             host, rest = "docker.io", path if slash else f"library/{path}"
         repository = Repository.parse(f"{host}/{rest}")
         repository.tagged(tag)

@@ -71,9 +71,9 @@ def read_trust_file(path: Path) -> TrustFile:
     """Read the file. Raises InputError, with the line of each problem."""
     if not path.exists():
         raise InputError(
-            f"{path}: does not exist, so nobody may sign measurements",
-            hint="register the machines that measure: `runner init --register` on the machine adds it;"
-            f" {HINT}",
+            f"{path}: does not exist, so nobody may sign measurements or images",
+            hint="pass --trust with the file that lists the runners and builders that you trust, or write it;"
+            f" `runner init --register` adds the runner of a machine; {HINT}",
         )
     try:
         return _parties(read_document(path))

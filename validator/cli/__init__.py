@@ -210,7 +210,7 @@ EXAMPLES = {
     "fleet cancel": "fleet cancel run-93006",
     "fleet inventory": "fleet inventory --on slurm --profile nightly",
     "fleet logs": "fleet logs tf2.21.0-cuda12.9-cudnn9.28-py312@r580-h100",
-    "fleet manifests": "fleet manifests",
+    "fleet manifests": "fleet manifests --namespace tensorflow --user alice",
     "fleet resume": "fleet resume run-93006",
     "fleet status": "fleet status",
 }
@@ -292,6 +292,12 @@ class Command(click.Command):
         if not isinstance(self, click.Group) or self.invoke_without_command:
             self.params.append(verbose)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        from .options import refuse_overwriting
+
+        refuse_overwriting(ctx)
+        return super().invoke(ctx)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Example"):
             formatter.write(f"{'':>{formatter.current_indent}}{as_started(example(ctx))}\n")
@@ -316,7 +322,8 @@ class SuggestingGroup(Command, click.Group):
         name = args[0]
         if name.startswith("-") or self.get_command(ctx, name) is not None:
             return super().resolve_command(ctx, args)
-        near = difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.6)
+        near = [path for path in EXAMPLES if path.endswith(f" {name}")]
+        near = near or difflib.get_close_matches(name, self.list_commands(ctx), n=3, cutoff=0.6)
         message = f'there is no command "{name}"'
         if near:
             message += f"; did you mean {' or '.join(near)}?"

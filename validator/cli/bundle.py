@@ -14,9 +14,9 @@ import click
 
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.spec import LABEL_BASE, LABEL_LOCK, LABEL_SPEC, image_reference
-from ..offline.receive import Refused, receive
+from ..offline.receive import MANIFEST, Refused, receive
 from ..registry.client import Registry, in_layout, named_in_layout
-from ..registry.names import identifier_of, is_digest, tag_named, tag_of
+from ..registry.names import identifier_of, is_digest, split_reference, tag_named, tag_of
 from ..system.files import cache_directory, read_text
 from ..system.package_sources import host_sources
 from ..system.runs import temporary_directory
@@ -77,6 +77,9 @@ def bundle_command(
             raise click.UsageError("receive needs one directory")
         options.reject_all_but(("words", "wait", "into", "verbose"), "has no effect with receive")
         into = into or directory / "received"
+        if not wait and not (directory / MANIFEST).exists():
+            hint = "name a copy of the directory that `validator bundle` wrote"
+            raise InputError(f"{directory} is not a bundle: it has no {MANIFEST}", hint=hint)
         try:
             receive(directory, into, wait, print_status)
         except Refused as error:
@@ -119,7 +122,7 @@ def _image(
     work: Path,
 ) -> BundledImage:
     """Return an image by its name. work: where an image of the local engine is written to."""
-    from ..delivery.pull import split_layout, split_reference
+    from ..delivery.pull import split_layout
     from ..pipeline.bundle import BundledImage
     from .planning import lock_of_image
 
@@ -173,19 +176,6 @@ def _in_engine(name: str, work: Path) -> tuple[Registry, str]:
     return in_layout(place), str(json.loads(index.read_bytes())["manifests"][0]["digest"])
 
 
-def in_a_registry(name: str) -> tuple[str, str] | None:
-    """Return the repository and the tag or digest, or None for the name or the file of a lock."""
-    if Path(name).exists():
-        return None
-    repository, at, digest = name.partition("@")
-    if at:
-        return repository, digest
-    repository, colon, tag = name.rpartition(":")
-    if colon and "/" in repository and "/" not in tag:
-        return repository, tag
-    return None
-
-
 def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) -> tuple[ImageSpec, Lock]:
     """Return the image spec and the lock that an image says it was made from. name: its tag or digest."""
     from .planning import images_of, locks_of
@@ -204,10 +194,8 @@ def locked_image(registry: Registry, name: str, digest: str, matrix_path: Path) 
 
 def _labels_in_engine(name: str) -> Mapping[str, str] | None:
     """Return the labels of an image of the local engine, or None if it has none of this name."""
-    from docker.errors import APIError
-
-    from ..engines.endpoint import connect_any, reach
-    from ..engines.images import derivation_of
+    from ..engines.endpoint import answering, connect_any, reach
+    from ..engines.images import derivation_of, find_image
 
     if Path(name).exists() or ":" not in name:
         return None
@@ -215,18 +203,15 @@ def _labels_in_engine(name: str) -> Mapping[str, str] | None:
         endpoint = connect_any(reach)
     except MissingError:
         return None
-    with contextlib.closing(endpoint):
-        try:
-            labels: Mapping[str, str] = endpoint.quick.images.get(name).labels
-        except APIError:
-            return None
+    with contextlib.closing(endpoint), answering(name):
+        image = find_image(endpoint.quick, name)
         derived = derivation_of(endpoint.quick, name)
     if derived is not None:
         raise InputError(
             f"{name} was derived from {derived.image}: what was added to it is not known",
             hint=f"`check --image {name}` shows what differs; `sbom {derived.image}` lists the rest",
         )
-    return labels
+    return image.labels if image else None
 
 
 def _of_labels(name: str, labels: Mapping[str, str], matrix_path: Path, base: str) -> dict[str, Any]:
@@ -298,7 +283,7 @@ def sbom_command(
     project: Project = options.project("trust"),
     plain_http: bool = options.plain_http,
     output: Path | None = option(
-        "--output FILE  Write the list to a file.  [default: stdout]", type=options.ANY_FILE
+        "--output FILE  Write the list to a file.  [default: stdout]", type=options.OUTPUT
     ),
     attach: bool = flag(
         "--attach  Make the list of an image that was pushed without it from its lock, sign it and attach it."
@@ -321,14 +306,14 @@ def sbom_command(
     if attach:
         options.reject(("output",), "has no effect with --attach")
     builder.check(None if attach else "--attach")
-    place = in_a_registry(name)
+    place = None if Path(name).exists() else split_reference(name)
     if not attach:
         from ..sbom import render
 
         if place is not None:
             from ..certify.provenance import Refusal, sbom_of
 
-            trust, registry = project.read_trust(), options.open_registry(place[0], plain_http)
+            trust, registry = project.read_trust(), Registry(place[0], plain_http=plain_http or None)
             document = sbom_of(registry, registry.named(place[1]), trust)
             if isinstance(document, Refusal):
                 raise ValidatorError(
@@ -354,7 +339,7 @@ def sbom_command(
     from ..pipeline.makers import list_published
     from .building import builder_of
 
-    registry = options.open_registry(place[0], plain_http)
+    registry = Registry(place[0], plain_http=plain_http or None)
     digest = registry.named(place[1])
     spec, lock = locked_image(registry, place[1], digest, project.matrix_path)
     signer = builder_of(project.trust_file, builder, needed=True)

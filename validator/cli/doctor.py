@@ -35,7 +35,7 @@ from ..model.record import Outside, Unread
 from ..model.report import Report, ReportError, read_report
 from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
-from ..registry.names import tag_of
+from ..registry.names import check_image_name, tag_of
 from ..reports.diagnosis import Changes, derived_text, packages_changed
 from ..reports.overview import junit
 from ..reports.printable import json_text, printable
@@ -67,7 +67,7 @@ def doctor_command(
     ),
     depth: str = options.depth,
     save_report: Path | None = option(
-        "--save-report  Save the probe's report in this file.", type=options.ANY_FILE
+        "--save-report  Save the probe's report in this file.", type=options.OUTPUT
     ),
     format_: str = options.formats("text", "json", "markdown", short=("json", "markdown")),
 ) -> int:
@@ -126,17 +126,23 @@ def doctor_command(
 
 def _is_report(path: Path) -> bool:
     """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
+    from ..diagnosis.text import begins_report
+
     if path.suffix != ".json":
         return False
     try:
-        document = codec.parse(read_file(path, codec.LARGEST))
-    except (DocumentError, OSError):
+        content = read_file(path, codec.LARGEST)
+    except OSError:
         return False
-    return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
+    with contextlib.suppress(DocumentError):
+        document = codec.parse(content)
+        if isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys():
+            return True
+    return begins_report(content, _name(path))
 
 
 def _read_report(path: Path) -> Report:
-    from ..diagnosis.text import refuse_compressed
+    from ..diagnosis.text import begins_report
 
     name = _name(path)
     try:
@@ -144,14 +150,15 @@ def _read_report(path: Path) -> Report:
             content = stream.read(codec.LARGEST + 1) or b""
     except OSError as error:
         raise InputError(f"{name} can't be read: {error.strerror}") from error
-    refuse_compressed(content, name)
     try:
         return read_report(content)
     except ReportError as error:
-        raise InputError(
-            f"{name} is not a report that can be read: {error}",
-            hint="leave --report out for text that TensorFlow printed; `check --json` writes a report",
-        ) from error
+        what = "not a report that can be read"
+        hint = "leave --report out for text that TensorFlow printed; `check --json` writes a report"
+        if begins_report(content, name):
+            what = "a report of `check`, but it was cut off, damaged or made by another version"
+            hint = "copy the whole file again, or make a new one: `validator check --json > report.json`"
+        raise InputError(f"{name} is {what}: {error}", hint=hint) from error
 
 
 def _name(path: Path) -> str:
@@ -196,7 +203,7 @@ def check_command(
     list_: bool = flag("--list  List the checks without running any."),
     save_probe: Path | None = option(
         "--save-probe  Only write the probe to this file, so that you can run it on any machine.",
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
     format_: str = options.formats("text", "json", "junit"),
 ) -> int:
@@ -338,10 +345,7 @@ def _in_image(
     from ..locks.lock_files import render
     from .planning import lock_of_image
 
-    if not image or image.startswith("-"):
-        raise InputError(
-            f'--image: "{image}" is not the name of an image', hint="give a name or ID as for `docker run`"
-        )
+    check_image_name(image)
     with contextlib.closing(DockerEngine(connect_any(connect))) as engine:
         spec, digest = engine.made_from(image)
         origin = engine.derivation(image)
@@ -350,7 +354,9 @@ def _in_image(
             if lock is not None:
                 pins = render(lock).encode()
             else:
-                print_status(f"The lock of {spec} is not here, so its packages are not compared: see --lock.")
+                print_status(
+                    f"The lock of {spec} is not here, so its packages are not compared: see `check --lock`."
+                )
         answer, outside = engine.probe_image(image, request(pins), print_status), engine.outside()
         try:
             # A label may hold anything.

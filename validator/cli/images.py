@@ -18,7 +18,7 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError, MissingError
 from ..model.codec import encode
 from ..model.spec import image_reference
 from ..registry.client import Registry
-from ..registry.names import Repository, Wanted, identifier_of
+from ..registry.names import Repository, Wanted, identifier_of, split_reference
 from ..reports.printable import json_text
 from . import Command, options
 from .options import argument, flag, option, print_status
@@ -288,7 +288,7 @@ def run_command(
     output: Path | None = option(
         "--output FILE  Write to this file; a dev container needs .devcontainer/devcontainer.json."
         "  [default: stdout]",
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
     force: bool = flag("--force  Replace the file of --output if it exists."),
     execute: bool = flag("--exec  Start the container instead of writing (docker and podman)."),
@@ -328,7 +328,7 @@ def run_command(
     """
     from ..delivery.choose import NoDriver
     from ..delivery.formats import FORMATS
-    from ..delivery.pull import Request, in_bundle, resolve, split_layout, split_reference
+    from ..delivery.pull import Request, in_bundle, resolve, split_layout
     from ..delivery.start import Devices, Place, parse_variables
 
     kind = format_ or ("auto" if devices == "auto" else "docker")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
@@ -28,11 +29,13 @@ if TYPE_CHECKING:
     from ..records.store import Store
     from ..registry.client import Registry
 
-#: Types of options: any path; a file that is there; a path that is not a directory; one that is not a file; a
-#: directory that is there.
+#: Types of options: any path; a file that is there; a path that is not a file; a directory that is there.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-ANY_FILE = click.Path(dir_okay=False, path_type=Path)
+#: A file that the command writes: see `refuse_overwriting`.
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+#: How an SQLite file begins, and its write-ahead log.
+_DATABASE = (b"SQLite format 3\0", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 DIRECTORY_THERE = click.Path(exists=True, file_okay=False, path_type=Path)
 #: The matrix that is used without --matrix, if it exists.
@@ -119,7 +122,6 @@ fleet_file = option(
     "--fleet FILE  The names of this site's nodes, partitions and queues.  [default: fleet.yaml next to the"
     " matrix]",
     "fleet_path",
-    type=ANY_FILE,
 )
 
 
@@ -175,6 +177,15 @@ class Project:
 
         return self.store_url or str(self.directory / DEFAULT_PATH)
 
+    @property
+    def store_file(self) -> Path | None:
+        """The SQLite file of the store; None if the store is in a server."""
+        scheme, found, rest = self.store.partition("://")
+        if not found:
+            return Path(self.store)
+        # In a URL, an absolute path follows a third slash, and parameters a question mark.
+        return Path(rest.removeprefix("/").partition("?")[0]) if scheme.startswith("sqlite") else None
+
     def open_store(self) -> Store:
         """Open the store for reading, without creating one.
 
@@ -206,6 +217,31 @@ class Project:
         from ..fleet.settings import NAME
 
         return self.fleet_path or self.directory / NAME
+
+
+def refuse_overwriting(context: click.Context) -> None:
+    """Raise InputError if a file that the command writes is a database, or one that the command reads."""
+    written = {one.name for one in context.command.params if one.type is OUTPUT}
+    outputs = [value for name, value in context.params.items() if name in written and value is not None]
+    if not outputs:
+        return
+    said = {name: value for name, value in context.params.items() if name not in written}
+    project = Project(**{name: said[name] for name in Project.__dataclass_fields__ if name in said})
+    used = [project.store_file, project.trust_file, project.fleet_file]
+    for value in said.values():
+        used += value if isinstance(value, tuple) else (value,)
+    files = {os.path.realpath(one) for one in used if isinstance(one, str | Path)}
+    for path in outputs:
+        why, start = "", b""
+        if path.is_file():
+            with contextlib.suppress(OSError), path.open("rb") as stream:
+                start = stream.read(16)
+        if start.startswith(_DATABASE):
+            why = "this file is an SQLite database, such as a store of records"
+        elif os.path.realpath(path) in files and (path.is_file() or not path.exists()):
+            why = "the command also uses this file in another way"
+        if why:
+            raise InputError(f"{path}: {why}, so it is not replaced", hint="name another file to write")
 
 
 def gathered(value: type, *added: Given) -> Any:

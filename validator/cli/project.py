@@ -183,7 +183,7 @@ def lock_command(
         " anything: pylock.toml (PEP 751), or requirements with hashes."
     ),
     output: Path | None = option(
-        "--output FILE  With --format: write to a file.  [default: stdout]", type=options.ANY_FILE
+        "--output FILE  With --format: write to a file.  [default: stdout]", type=options.OUTPUT
     ),
 ) -> int:
     """Write images/locks/<image spec>.txt: the exact wheels of each image, with their hashes.

@@ -213,10 +213,10 @@ def merge_command(
     ),
     summary_path: Path | None = option(
         "--summary  Append Markdown to this file: cells without a record, and what was refused.",
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
     refused_path: Path | None = option(
-        "--refused  Write what was refused to this file, for `regressions --refused`.", type=options.ANY_FILE
+        "--refused  Write what was refused to this file, for `regressions --refused`.", type=options.OUTPUT
     ),
     project: Project = options.project("store"),
 ) -> None:
@@ -284,7 +284,7 @@ def salvage_command(
     output: Path = option(
         "--output  The file to write, as JSON Lines; `records import` reads it.",
         required=True,
-        type=options.ANY_FILE,
+        type=options.OUTPUT,
     ),
 ) -> int:
     """Get the good records out of a damaged SQLite file, and say how many are lost.
@@ -295,15 +295,12 @@ def salvage_command(
     """
     from ..records import record_files
 
-    url = project.store
-    name = url.removeprefix("sqlite://")
-    if "://" in name:
+    path = project.store_file
+    if path is None:
         raise InputError(
             "--store: only SQLite files can be salvaged",
             hint="for PostgreSQL, restore a backup, or use the server's own tools",
         )
-    # In a URL, an absolute path follows a third slash, and parameters a question mark.
-    path = Path(name if name == url else name.removeprefix("/").partition("?")[0])
     found = record_files.salvage(path)
     if not found.records:
         raise InputError(
@@ -370,7 +367,7 @@ def export_command(
     project: Project = options.project("store"),
     output: Path | None = option(
         "--output  The file to write; it is replaced only once everything is written.  [default: stdout]",
-        type=options.PATH,
+        type=options.OUTPUT,
     ),
 ) -> None:
     """Export all records as JSON Lines."""

@@ -20,6 +20,7 @@ from ..model.diagnosis import Diagnosis
 from ..model.record import Certificate, Record, Verdict, read_verification
 from ..model.spec import ImageSpec, python_label
 from ..records.history import credible_time
+from ..registry.names import Repository
 from ..reports.overview import Row, markdown, overview
 from ..reports.page.measurements import gather
 from ..reports.printable import counted, json_text
@@ -122,6 +123,7 @@ def make_page(
     from .records import diagnosis_of
 
     locks = locks_of(project.matrix_path)
+    registry = str(Repository.parse(page.registry)) if page.registry else None
 
     def wheels(image: ImageSpec) -> Mapping[str, str]:
         try:
@@ -144,7 +146,7 @@ def make_page(
     rows = measured_rows(project, measurements.latest)
     sources = Sources(
         rows=rows, measurements=measurements, profile=project.profile_name, diagnose=diagnose,
-        certificates=_certificates(page.certificate_files), registry=page.registry, fetch=store.fetch,
+        certificates=_certificates(page.certificate_files), registry=registry, fetch=store.fetch,
         answers=answers, wheels=wheels, live=live,
     )  # fmt: skip
     return rows, site(sources)
@@ -188,7 +190,7 @@ def _certificates(files: Sequence[Path]) -> dict[str, list[Certificate]]:
 def report_command(
     project: Project = options.project("cells store"),
     output: Path | None = option(
-        "--output  Write Markdown or JSON to this file instead of stdout.", type=options.PATH
+        "--output  Write Markdown or JSON to this file instead of stdout.", type=options.OUTPUT
     ),
     directory: Path | None = option(
         "--html DIR  Write a static web page to this directory, with badges and a Markdown table.",
@@ -300,7 +302,7 @@ def _versions(project: Project) -> Callable[[], str]:
     known: dict[object, str] = {}
 
     def version() -> str:
-        files = _state_of_files(project.store)
+        files = _state_of_files(project.store_file)
         if files is None or files not in known:
             with project.open_store() as store:
                 entries = sorted((entry.id, entry.finished) for entry in store.entries())
@@ -311,14 +313,14 @@ def _versions(project: Project) -> Callable[[], str]:
     return version
 
 
-def _state_of_files(url: str) -> tuple[tuple[int, int], ...] | None:
+def _state_of_files(path: Path | None) -> tuple[tuple[int, int], ...] | None:
     """Return the times and sizes of an SQLite file and its log; None for a store that is not a file."""
-    if "://" in url:
+    if path is None:
         return None
     states = []
     for suffix in ("", "-wal", "-journal"):
         try:
-            found = Path(f"{url}{suffix}").stat()
+            found = Path(f"{path}{suffix}").stat()
             states.append((found.st_mtime_ns, found.st_size))
         except OSError:
             states.append((0, 0))

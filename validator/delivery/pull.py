@@ -12,20 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import requests
-from docker.errors import DockerException, ImageNotFound
-
 from ..certify.trust import Terms
 from ..certify.verify import ALIAS
 from ..engines import endpoint
-from ..engines.endpoint import engine_gone
-from ..engines.images import list_images, load_from_layout, pull
+from ..engines.endpoint import answering
+from ..engines.images import find_image, list_images, load_from_layout, pull
 from ..errors import InputError, MissingError, ValidatorError
 from ..model.prediction import Outcome
 from ..model.record import Certificate
 from ..model.spec import JUPYTER_PORT, LABEL_SPEC, image_reference
 from ..registry.client import Registry, named_in_layout
-from ..registry.names import LATEST, Repository, Wanted, is_digest, is_tag, tag_named, tag_of
+from ..registry.names import LATEST, Wanted, is_digest, is_tag, tag_named, tag_of
 from ..system import processes
 from . import choose
 from .choose import Candidate, Host, Standing, TaggedImage
@@ -123,7 +120,7 @@ def select_named(registry: Registry, host: Host, terms: Terms, name: str, tell: 
 def select(registry: Registry, host: Host, terms: Terms, wanted: Wanted, tell: Tell) -> SelectedImage:
     """Return the named image, or else the best one. tell: also called with the host and the evidence."""
     tell(f"Host: {host}")
-    if wanted.image:
+    if wanted.image is not None:
         selected = select_named(registry, host, terms, wanted.image, tell)
     else:
         selected = select_best(registry, host, terms, wanted, tell)
@@ -295,8 +292,10 @@ class Engine:
         MissingError if it cannot be pulled; in both cases, the name is unchanged.
         """
         pull(self._reached, selected.reference, progress)
-        try:
-            image = self._reached.quick.images.get(selected.reference)
+        with answering(selected.reference):
+            image = find_image(self._reached.quick, selected.reference)
+            if image is None:
+                raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine")
             if image.id not in ids:
                 raise ValidatorError(
                     f"{selected.reference} was pulled, but the engine stores {image.id} under that name",
@@ -304,10 +303,6 @@ class Engine:
                 )
             repository, _, tag = selected.name.rpartition(":")
             image.tag(repository, tag)
-        except ImageNotFound as error:
-            raise MissingError(f"{selected.reference} was pulled, but is no longer in the engine") from error
-        except (DockerException, requests.RequestException) as error:
-            raise engine_gone(selected.reference) from error
 
     def load(self, registry: Registry, digest: str, name: str, progress: Callable[[str], None]) -> LocalImage:
         """Give the engine an image of a bundle under a name. Raises MissingError and ValidatorError."""
@@ -319,20 +314,14 @@ class Engine:
         return found
 
     def find(self, name: str) -> LocalImage | None:
-        """Return the image of this name or id, or None. Raises MissingError if the engine is gone."""
-        try:
-            return LocalImage.of(self._reached.quick.images.get(name), name)
-        except ImageNotFound:
-            return None
-        except (DockerException, requests.RequestException) as error:
-            raise engine_gone(name) from error
+        """Return the image of this name or id, or None. Raises the errors of `find_image`."""
+        image = find_image(self._reached.quick, name)
+        return LocalImage.of(image, name) if image else None
 
     def own_images(self, label: str) -> list[LocalImage]:
         """Return the images with this label, once for each of their names."""
-        try:
+        with answering("the list of images"):
             images = list_images(self._reached.quick, label)
-        except (DockerException, requests.RequestException) as error:
-            raise engine_gone("the list of images") from error
         return [LocalImage.of(image, name) for image in images for name in _names(image)]
 
     def remove(self, name: str) -> None:
@@ -429,22 +418,6 @@ _NO_GPU = "No GPU was found, because this machine has no NVIDIA driver: the imag
 _FOREIGN = "It is not an image of this project, so nothing is known about it."
 #: How an image in an OCI layout is named, as skopeo and Podman do.
 _LAYOUT = "oci:"
-
-
-def split_reference(text: str) -> tuple[Repository, str] | None:
-    """Split `HOST/NAME:TAG` or `HOST/NAME@DIGEST`. Returns None for anything without a registry's host."""
-    name, at, digest = text.partition("@")
-    first, slash, rest = name.partition("/")
-    if not slash or not ("." in first or ":" in first or first == "localhost"):
-        return None
-    path, _, tag = rest.partition(":")
-    if not at and not tag:
-        raise InputError(
-            f"{text!r} has no tag and no digest", hint="write HOST/NAME:TAG or HOST/NAME@sha256:…"
-        )
-    if at and not is_digest(digest):
-        raise InputError(f"{digest!r} is not a valid digest", hint="write sha256: and 64 hexadecimal digits")
-    return Repository.parse(f"{first}/{path}"), digest or tag
 
 
 def split_layout(text: str) -> tuple[Path, str] | None:
@@ -578,7 +551,7 @@ def _described(
 
 
 def _local(engine: Engine, wanted: Wanted, host: FindHost, tell: Tell) -> tuple[Image, Host | None]:
-    if wanted.image:
+    if wanted.image is not None:
         found = engine.find(wanted.image)
         if found is None:
             raise InputError(

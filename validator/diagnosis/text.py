@@ -424,8 +424,6 @@ _COMPRESSED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
-#: Where a report can be read. A browser can't.
-_READ_REPORT = "`validator doctor --report FILE` reads a report"
 _LONGEST_TITLE = 200
 #: A first line of one sentence, or a short one. If the next line begins with a lower-case letter, it is a
 #: wrapped paragraph.
@@ -527,7 +525,10 @@ def read_ends(ends: Ends, name: str) -> Pasted:
             f"{name} is empty", hint="paste what TensorFlow printed, starting with the lines of its import"
         )
     if _REPORT.match(first):
-        raise InputError(f"{name} is a report of `check`, not a log", hint=_READ_REPORT)
+        raise InputError(
+            f"{name} is a report of `check`, not a log",
+            hint="`validator doctor --report FILE` reads a report",
+        )
     if is_notebook(first):
         return _notebook(first, name)
     return Pasted(first, last, total, each=len(ends.first))
@@ -550,11 +551,10 @@ def read_text(text: str) -> Pasted:
     return read(io.BytesIO(text.encode("utf-8", errors="surrogatepass")), "the text")
 
 
-def refuse_compressed(data: bytes, name: str) -> None:
-    """Raise InputError if the data begins as a compressed file does."""
-    for magic, kind in _COMPRESSED:
-        if data.startswith(magic):
-            raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
+def begins_report(data: bytes, name: str) -> bool:
+    """Return True if the data begins as a report does. Raises InputError if it is compressed or binary."""
+    start = data[:_SAMPLE]
+    return _REPORT.match(_as_utf8(start, name, _encoding(start))) is not None
 
 
 def ends_of(stream: BinaryIO, name: str) -> Ends:
@@ -604,9 +604,12 @@ def _encoding(data: bytes) -> str | None:
 def _as_utf8(data: bytes, name: str, encoding: str | None) -> bytes:
     if encoding is not None:
         return data.decode(encoding, errors="replace").removeprefix("\ufeff").encode(errors="replace")
-    refuse_compressed(data, name)
+    for magic, kind in _COMPRESSED:
+        if data.startswith(magic):
+            raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
     if b"\0" in data[: 1 << 20]:
         raise InputError(
-            f"{name} is binary, not text", hint=f"pass the text that was printed; {_READ_REPORT}"
+            f"{name} is binary, not text",
+            hint="pass the text that was printed, or a report that `validator check --json` wrote",
         )
     return data

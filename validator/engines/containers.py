@@ -27,7 +27,7 @@ from ..system.files import says_full_disk
 from ..system.processes import Progress
 from ..system.runs import Note
 from .endpoint import Endpoint, disk_full, engine_gone, podman_create, read
-from .protocol import NO_PYTHON, START, ProbeRequest
+from .protocol import NO_PYTHON, START, ProbeRequest, no_report
 
 _CDI = "nvidia.com/gpu="
 _CDI_ALL = f"{_CDI}all"
@@ -255,11 +255,8 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
-    try:
-        # The streams have ended, because the container did, or the engine.
-        status = int(container.wait(timeout=30)["StatusCode"])
-    except requests.RequestException as error:
-        raise engine_gone(what) from error
+    # The streams have ended, because the container did, or the engine.
+    status = int(container.wait(timeout=30)["StatusCode"])
     if status == NO_PYTHON and not output.stdout:
         raise InputError(
             f"{what}: the image has no Python", hint="choose an image with Python and TensorFlow"
@@ -271,8 +268,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
             raise ValidatorError(
                 f"{what} ran out of memory", hint="increase the memory of the engine's machine"
             )
-        last = processes.last_line("\n".join(output.stderr))
-        raise ValidatorError(f"{what} exited with status {status} without a report: {last}")
+        raise no_report(what, status, processes.last_line("\n".join(output.stderr)))
     return bytes(output.stdout)
 
 

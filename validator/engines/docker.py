@@ -12,13 +12,11 @@ import platform
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import requests
-from docker.errors import DockerException, ImageNotFound
 from docker.models.images import Image
 
 from ..assemble import bootstrap
@@ -44,8 +42,8 @@ from ..system.processes import Progress
 from ..system.runs import temporary_directory
 from . import containers
 from .containers import new_name, offers_gpus
-from .endpoint import Endpoint, disk_full, engine_gone, podman_save
-from .images import Derivation, derivation_of, facts_of, layers_of, load, pull
+from .endpoint import Endpoint, answering, disk_full, engine_gone, podman_save
+from .images import Derivation, derivation_of, facts_of, find_image, layers_of, load, pull
 from .protocol import Built, ProbeRequest
 from .this_machine import read_host
 
@@ -108,9 +106,8 @@ class EngineImages:
         path = parsed.plain.rpartition(":")[0] if ":" in parsed.plain.rpartition("/")[2] else parsed.plain
         # An image that was pulled by its digest has no tag.
         for reference in (parsed.plain, f"{path}@{parsed.digest}") if parsed.digest else (parsed.plain,):
-            try:
-                image = client.images.get(reference)
-            except ImageNotFound:
+            image = find_image(client, reference)
+            if image is None:
                 continue
             digests = [one.split("@", 1)[1] for one in facts_of(image).repo_digests or [] if "@" in one]
             if parsed.digest and parsed.digest not in digests:
@@ -145,17 +142,13 @@ class EngineImages:
         Raises InputError for a package that the distribution does not have and for a base without apt,
         MissingError if the mirror can't be reached, BuildError for other failures.
         """
-        images = self._endpoint.client.images
-        try:
-            identity = str(images.get(base).id)
-        except ImageNotFound:
-            # Then the reference has a digest.
-            identity = base
+        client = self._endpoint.client
+        found = find_image(client, base)
+        # If it is not there, the reference has a digest.
+        identity = str(found.id) if found else base
         name = f"{PROJECT}-base:{digest(identity, packages)[:24]}"
-        if not renew:
-            with suppress(ImageNotFound):
-                images.get(name)
-                return name
+        if not renew and find_image(client, name):
+            return name
         progress(f"installing {', '.join(packages)} in {base}")
         with temporary_directory("system-packages") as work:
             written = _secrets(bootstrap.apt_sources(), work)
@@ -195,9 +188,7 @@ class BaseContainer:
     def command(self, argv: Sequence[str]) -> Iterator[Sequence[str]]:
         client = self._endpoint.client
         with self._guard:
-            try:
-                client.images.get(self._image)
-            except ImageNotFound:
+            if find_image(client, self._image) is None:
                 load(self._endpoint, self._image, self._put)
         note = containers.intend(self._endpoint, containers.CONTAINER, new_name())
         # With its default log driver, Docker would also write the byte code to a JSON log.
@@ -245,7 +236,7 @@ class DockerEngine:
         self._endpoint = endpoint
         self._client = endpoint.client
         self._maker = maker
-        with self._answering("the engine"):
+        with answering("the engine"):
             if removed := containers.remove_leftovers(endpoint):
                 logger.info("removed %d containers of a run that was killed", removed)
 
@@ -292,11 +283,9 @@ class DockerEngine:
         return found
 
     def _existing(self, spec: ImageSpec, lock: Lock) -> Built | None:
-        with self._answering(str(spec)):
-            try:
-                image = self._client.images.get(image_reference(spec.identifier))
-            except ImageNotFound:
-                return None
+        image = find_image(self._client, image_reference(spec.identifier))
+        if image is None:
+            return None
         # The engine's own images have the labels that `build` gave them. Those in a registry may have any.
         labels = image.labels
         is_current = (
@@ -307,7 +296,7 @@ class DockerEngine:
         )
         if not is_current:
             return None
-        with self._answering(str(spec)):
+        with answering(str(spec)):
             return _built(spec, image)
 
     def build(self, spec: ImageSpec, lock: Lock, progress: Progress) -> Built:
@@ -325,7 +314,7 @@ class DockerEngine:
 
     def pull(self, spec: ImageSpec, lock: Lock, reference: str, progress: Progress) -> Built:
         pull(self._endpoint, reference, progress)
-        with self._answering(reference):
+        with answering(reference):
             built = _built(spec, self._client.images.get(reference))
         digest = reference.partition("@")[2]
         return replace(
@@ -344,16 +333,13 @@ class DockerEngine:
 
     def made_from(self, image: str) -> tuple[str, str]:
         """Return the image spec and the digest of the lock in an image's labels; empty without them."""
-        with self._answering(image):
-            try:
-                labels = self._client.images.get(image).labels
-            except ImageNotFound:
-                return "", ""
+        found = find_image(self._client, image)
+        labels = found.labels if found else {}
         return labels.get(LABEL_SPEC, ""), labels.get(LABEL_LOCK, "")
 
     def derivation(self, image: str) -> Derivation | None:
         """Return what an image was derived from, see `derivation_of`."""
-        with self._answering(image):
+        with answering(image):
             return derivation_of(self._client, image)
 
     @property
@@ -364,19 +350,6 @@ class DockerEngine:
 
     def close(self) -> None:
         self._endpoint.close()
-
-    @contextlib.contextmanager
-    def _answering(self, what: str) -> Iterator[None]:
-        """Raise MissingError if the engine stops responding. `what` begins the message."""
-        try:
-            yield
-        except DockerException as error:
-            # The SDK also derives the engine's own error answers from RequestException.
-            if not self._endpoint.responds():
-                raise engine_gone(what) from error
-            raise
-        except requests.RequestException as error:
-            raise engine_gone(what) from error
 
 
 def _built(spec: ImageSpec, image: Image) -> Built:

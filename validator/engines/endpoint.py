@@ -49,6 +49,20 @@ def engine_gone(what: str) -> MissingError:
     )
 
 
+@contextlib.contextmanager
+def answering(what: str) -> Iterator[None]:
+    """Raise ValidatorError for an error that the engine answers, MissingError if it stops responding."""
+    try:
+        yield
+    except APIError as error:
+        raise ValidatorError(
+            f"{what}: the engine answered: {' '.join(str(error.explanation or error).split())[:300]}",
+            hint="look at the engine's log, and run the same command again",
+        ) from error
+    except (DockerException, requests.RequestException) as error:
+        raise engine_gone(what) from error
+
+
 def disk_full(what: str) -> MissingError:
     """Return the error for an engine whose disk is full."""
     return MissingError(
@@ -234,7 +248,7 @@ class _Api(docker.APIClient):
             content += part
             if len(content) > LARGEST:
                 answer.close()
-                raise DockerException(f"the engine's answer has more than {LARGEST >> 20} MiB")
+                raise ValidatorError(f"the engine's answer has more than {LARGEST >> 20} MiB")
         answer._content = bytes(content)
         return answer
 

@@ -33,14 +33,14 @@ from ..errors import InputError, MissingError, ValidatorError
 from ..model.record import Layer
 from ..model.spec import LABEL_LOCK, LABEL_SPEC, PROJECT
 from ..registry.client import blob_path, in_layout
-from ..registry.names import Repository
+from ..registry.names import Repository, check_image_name
 from ..registry.session import explain, fault_of
 from ..system import http, processes, runs
 from ..system.files import cache_directory, full_disk_named, says_full_disk, writing
 from ..system.pools import BLOCK, Abandoned, CutError, Pipe
 from ..system.processes import Progress
 from . import containers
-from .endpoint import Endpoint, disk_full, engine_gone, read
+from .endpoint import Endpoint, answering, disk_full, engine_gone, read
 
 T = TypeVar("T")
 
@@ -49,6 +49,17 @@ _CONFIGURATION = (
     *("ARG", "CMD", "ENTRYPOINT", "ENV", "EXPOSE", "HEALTHCHECK", "LABEL"),
     *("MAINTAINER", "ONBUILD", "SHELL", "STOPSIGNAL", "USER", "VOLUME"),
 )
+
+
+def find_image(client: docker.DockerClient, name: str) -> Image | None:
+    """Return the image of this name or ID, or None if the engine does not have it.
+
+    Raises InputError if nothing can have this name, and the errors of `answering`.
+    """
+    check_image_name(name)
+    with answering(name), contextlib.suppress(ImageNotFound):
+        return client.images.get(name)
+    return None
 
 
 def list_images(client: docker.DockerClient, label: str | None = None) -> list[Image]:
@@ -137,11 +148,8 @@ def derivation_of(client: docker.DockerClient, name: str) -> Derivation | None:
 
     A derived image inherits the labels. So the history decides, which begins with this project's steps.
     """
-    try:
-        image = client.images.get(name)
-    except ImageNotFound:
-        return None
-    if LABEL_SPEC not in image.labels:
+    image = find_image(client, name)
+    if image is None or LABEL_SPEC not in image.labels:
         return None
     history = _steps(image)
     steps = [step.created_by for step in history]
@@ -477,11 +485,9 @@ class _Loading:
 def _diff_ids(endpoint: Endpoint, reference: str) -> frozenset[str]:
     """Return the layers of the images of this project that the engine has."""
     found: set[str] = set()
-    try:
+    with answering(reference):
         for image in list_images(endpoint.client, LABEL_SPEC):
             found.update(facts_of(image).layers)
-    except (DockerException, requests.RequestException) as error:
-        raise engine_gone(reference) from error
     return frozenset(found)
 
 

@@ -430,9 +430,16 @@ def run_probe(
             f"the probe exceeded its time limit of {request.timeout_s:.0f} s and was stopped"
         )
     if not result.stdout.strip():
-        last = processes.last_line(result.stderr_tail)
-        raise ValidatorError(f"the probe exited with status {result.returncode} without a report: {last}")
+        raise no_report("the probe", result.returncode, processes.last_line(result.stderr_tail))
     return result.stdout
+
+
+def no_report(what: str, status: int, last: str) -> ValidatorError:
+    """Return the error for a probe that wrote no report. last: the last line that it wrote."""
+    start, refuses, reason = last.partition("probe: error: ")
+    if refuses and not start:
+        return InputError(f"{what} refuses its input: {reason}", hint="correct --lock, --only or --skip")
+    return ValidatorError(f"{what} exited with status {status} without a report: {last}")
 
 
 def refuse_other_program(python: Path) -> None:

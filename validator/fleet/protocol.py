@@ -297,7 +297,8 @@ def engine_of(name: str) -> ModuleType:
         module = None
     if module is None or not hasattr(module, "open_fleet"):
         raise InputError(
-            f"there is no fleet engine {name!r}", hint="use --on slurm, --on kubernetes or --on local"
+            f"there is no fleet engine {name!r}",
+            hint="use --on slurm or --on kubernetes; --on local is only for `build-matrix`",
         )
     return module
 

@@ -17,6 +17,10 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST = 255
+#: An image as Docker and Podman name it, which is also the form of every ID.
+_IMAGE = re.compile(
+    rf"(?:{_HOST.pattern}/)?{_PATH.pattern}(?::{_TAG.pattern})?(?:@{_DIGEST.pattern})?", re.ASCII
+)
 
 
 @dataclass(frozen=True)
@@ -49,8 +53,7 @@ class Repository:
         There is no default registry, because what is published must not depend on a machine's settings.
         """
         host, slash, path = text.strip().partition("/")
-        is_host = "." in host or ":" in host or host == "localhost"
-        if not slash or not is_host or not _HOST.fullmatch(host):
+        if not slash or not is_host(host):
             raise InputError(
                 f"{text!r} is not a registry with a repository",
                 hint="write HOST/NAME, such as ghcr.io/team/tensorflow or localhost:5000/tensorflow",
@@ -91,6 +94,35 @@ class Repository:
 
     def __str__(self) -> str:
         return f"{self.host}/{self.path}"
+
+
+def is_host(text: str) -> bool:
+    """Return True if the first part of an image's name names a registry, by Docker's rules."""
+    return ("." in text or ":" in text or text == "localhost") and _HOST.fullmatch(text) is not None
+
+
+def check_image_name(text: str) -> None:
+    """Raise InputError if no image of an engine can have this name or ID."""
+    if not _IMAGE.fullmatch(text):
+        raise InputError(
+            f'"{text}" is not the name of an image',
+            hint="give an ID or [HOST/]NAME[:TAG][@sha256:DIGEST] as for `docker run`; NAME is in lower case",
+        )
+
+
+def split_reference(text: str) -> tuple[Repository, str] | None:
+    """Split `HOST/NAME:TAG` or `HOST/NAME@DIGEST`. Returns None for anything without a registry's host."""
+    name, at, digest = text.partition("@")
+    first, slash, rest = name.partition("/")
+    if not slash or not is_host(first):
+        return None
+    path, _, tag = rest.partition(":")
+    if not at and not tag:
+        raise InputError(
+            f"{text!r} has no tag and no digest", hint="write HOST/NAME:TAG or HOST/NAME@sha256:…"
+        )
+    check_image_name(text)
+    return Repository.parse(f"{first}/{path}"), digest or tag
 
 
 def is_tag(text: str) -> bool:
