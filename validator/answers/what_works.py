@@ -370,7 +370,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         driver=driver.driver,
         driver_cuda=driver.driver_cuda,
         system=_one_of(asked["system"], SYSTEMS),
-        # People leave "Linux" as it is, but a Jetson has an Arm processor.
+        # People leave "Linux" as it is, but some GPUs are only in systems with an Arm processor.
         machine=gpu.machine or _one_of(asked["machine"], MACHINES),
     )
     measured = Measured(asked["registry"], asked["images"], asked["verdicts"], _class_name(host))
@@ -433,7 +433,7 @@ def _ways(
 def _measured_otherwise(ways: Sequence[Mapping[str, Any]], host: Host) -> Iterator[str]:
     """Yield what was measured on such machines, as sentences, unless the ways name a measurement already."""
     if not any(way["measured"] for way in ways):
-        yield from evidence.measured_on(judge_host(host))
+        yield from evidence.measured_on(host, judge_host(host))
 
 
 def _python(text: str) -> str | None:

@@ -11,7 +11,7 @@ import click
 
 from ..compat.facts import UnknownGpu, read_on
 from ..compat.hardware import gpu, parse_release
-from ..compat.judge import judge, not_nvidia_text, other_vendor, parse_driver
+from ..compat.judge import judge, judge_host, not_nvidia_text, other_vendor, parse_driver
 from ..compat.known_issues import required_cudnn
 from ..compat.offers import first_usable, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
@@ -158,7 +158,10 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
 
 
 def host_for(asked: Question) -> Host:
-    """Return the machine, with the capability of its GPU, on Linux x86_64 if nothing else is stated."""
+    """Return the machine, with the capability of its GPU, on Linux and x86_64 if nothing else is stated.
+
+    A GPU that is only in systems of another architecture states that one.
+    """
     if asked.on_cpu:
         return host_of(HostClass.without_gpu())
     host, chosen = asked.host, host_class(asked)
@@ -166,7 +169,7 @@ def host_for(asked: Question) -> Host:
         host,
         capability=str(chosen.compute_capability) if chosen else host.capability,
         system=host.system or LINUX,
-        machine=host.machine or X86_64,
+        machine=host.machine or judge_host(host).of_gpu or X86_64,
     )
 
 

@@ -266,8 +266,9 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
         is_ours = nearest is None and not is_given
         if is_ours:
             options.say_recommended([image])
+        host = combination.host_for(asked)
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(combination.host_for(asked))):
+            for sentence in measured_on(host, judge_host(host)):
                 print_status(sentence)
         if is_ours and (assumed := combination.assumed_cudnn(asked, image, software)):
             click.echo(assumed)

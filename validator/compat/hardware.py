@@ -8,7 +8,7 @@ import functools
 import re
 from dataclasses import dataclass, field, replace
 
-from ..model.prediction import Reason
+from ..model.prediction import JETSON, Reason
 from ..model.spec import slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
@@ -53,6 +53,7 @@ class Gpu:
     """A GPU model. slug: its name in identifiers (`rtx-4090`). pattern: of the plain names in a series.
 
     kind: `data-center`, `professional`, `consumer`, `embedded`; it decides if cuda-compat supports the GPU.
+    machine: the architecture, as in `Host`, of the only systems that have it; None if it is a card for any.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Gpu:
     kind: str
     fact: Fact
     pattern: re.Pattern[str] | None = field(default=None, repr=False)
+    machine: str | None = None
 
     @property
     def data_center(self) -> bool:
@@ -210,6 +212,7 @@ def gpus() -> tuple[Gpu, ...]:
             kind=row["kind"],
             fact=facts.fact(row),
             pattern=re.compile(row["pattern"]) if "pattern" in row else None,
+            machine=JETSON if row["kind"] == EMBEDDED else row.get("machine"),
         )
         for row in facts.rows("gpus", "gpus")
     )

@@ -284,8 +284,8 @@ def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
 
     groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[hardware.Gpu]]] = {}
     for model in hardware.gpus():
-        # Jetson needs another build of TensorFlow.
-        if model.kind != hardware.EMBEDDED:
+        # A processor of another architecture needs another build of TensorFlow.
+        if model.machine is None:
             capability = model.compute_capability
             group = groups.setdefault(capability, {known(capability, None): []})
             group.setdefault(known(capability, model.slug), []).append(model)
