@@ -156,6 +156,10 @@ def judge_host(host: Host) -> Machine:
     if capability is not None and not on_windows:
         wrong = kernel_modules(host.kernel_modules, capability)
         reasons += (wrong,) if wrong else ()
+    if capability is not None and capability > hardware.gpus()[-1].compute_capability:
+        newest = hardware.branches()[-1]
+        text = f"no table has compute capability {capability}; the newest driver in them is R{newest.number}"
+        reasons += (newest.fact.unknown(text),)
     needed = {"driver": linux, "gpu": capability, "system": host.system}
     missing = tuple(name for name, value in needed.items() if value is None)
     user, branch = None, None
@@ -347,13 +351,19 @@ def _reasons_of(
         return
     # Where the CUDA libraries come from, and whether TensorFlow finds them.
     has_libraries = versions.cuda is not None or versions.from_wheels
+    has_extra = software.extra and release.extra_style != "none"
+    if software.extra and not has_extra:
+        yield release.fact.unknown(
+            f"tensorflow {release.version} has no and-cuda extra, so pip leaves it out with a warning: CUDA"
+            f" {release.cuda} and cuDNN {release.cudnn} must be on the system"
+        )
     if software.extra is False and not has_libraries and release.extra_style != "none":
         yield without_libraries(release.version)
-    if software.extra:
+    if has_extra:
         yield known_issues.framework_for_another_cuda(release, software.versions)
     elif software.cuda is None and versions.cuda is None:
         yield known_issues.wheels_of_another_cuda(release, software.versions)
-    from_wheels = software.extra or versions.from_wheels
+    from_wheels = has_extra or versions.from_wheels
     yield kernels.search_path(release.version, from_wheels, software.library_path)
 
 
@@ -517,7 +527,7 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
 #: The longest text that is read. The names that drivers report are much shorter.
 _LONGEST = 200
 _CAPABILITY = re.compile(
-    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_\d{2,3})", re.IGNORECASE
+    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_?\d{2,3})", re.IGNORECASE
 )
 #: How nvidia-smi prints both: `Driver Version: 535.183.01   CUDA Version: 12.2`.
 _DRIVER = re.compile(r"driver(?: version)?\s*[:=]?\s*[rv]?(\d{3}[\d.]*)", re.IGNORECASE)
