@@ -101,8 +101,7 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
 
 
 def measured_on(asked: Host, host: Machine) -> Iterator[str]:
-    """Yield what was measured on such a GPU, as sentences, newest first; on its driver branch if known."""
-    # Every measurement is of Linux on x86_64.
+    """Yield what was measured on Linux x86_64 with such a GPU and driver branch, the newest first."""
     if (asked.system or LINUX, asked.machine or host.of_gpu or X86_64) != (LINUX, X86_64):
         return
     for row in measurements():
