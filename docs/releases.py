@@ -60,8 +60,8 @@ _DRIVERS = """
 release fails with every driver, in eager operations or with XLA, and that neither is known to work. `?` means
 that the facts do not say. `eager: R525 or newer` means that eager operations work with these drivers; with
 XLA, the release fails with every driver or is not known to work. The tables are about the recommended CUDA
-and cuDNN. `(as built)` means that only the versions that the release was built with work. Other versions can
-change the answer: see `validator predict` with `--cuda 12.8`. With `--mode eager`, it ignores XLA.
+and cuDNN; `(as built)` is about those that the release was built with, because the recommended ones don't
+work. Other versions can change the answer: see `predict` with `--cuda 12.8`; `--mode eager` ignores XLA.
 To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`. The site has
 the table of older releases, too, and `predict --tensorflow 2.14.1` prints it for one of them.
 """
@@ -95,7 +95,7 @@ def _support(release: Release) -> tuple[ImageSupport, ImageSupport]:
     """Return what is predicted of a release with its newest Python: recommended, and as it was built."""
     recommended, built = (choose(release, policy, policy) for policy in (RECOMMENDED, AS_BUILT))
     spec = functools.partial(ImageSpec, release.version, release.pythons[-1], Variant.GPU)
-    return image_support(spec(*recommended)), image_support(spec(*built))
+    return image_support(spec(*recommended), instead=spec(*built)), image_support(spec(*built))
 
 
 def _newest_patches() -> list[Release]:
@@ -123,10 +123,10 @@ def _table(known: Sequence[tuple[ImageSupport, ImageSupport]]) -> Iterator[str]:
     names = [found.tensorflow for found, _ in known]
     yield f"\n### TensorFlow {names[-1]} to {names[0]}\n\n"
     yield f"| GPU | {' | '.join(names)} |\n|---|{'---|' * len(names)}\n"
-    columns = [(_by_model(found), _by_model(built)) for found, built in known]
+    columns = [_by_model(found) for found, _ in known]
     rows: dict[tuple[str, ...], list[str]] = {}
-    for model, one in columns[0][0].items():
-        cells = (_drivers(found[model], built[model]) for found, built in columns)
+    for model, one in columns[0].items():
+        cells = (_drivers(found[model]) for found in columns)
         rows.setdefault((one.compute_capability, *cells), []).append(model)
     for (capability, *shown), models in rows.items():
         named = ", ".join(models[:_MODELS]) + (", …" if len(models) > _MODELS else "")
@@ -138,10 +138,9 @@ def _by_model(support: ImageSupport) -> dict[str, GpuSupport]:
     return {model: one for one in support.gpus for model in one.gpus}
 
 
-def _drivers(found: GpuSupport, built: GpuSupport) -> str:
+def _drivers(found: GpuSupport) -> str:
     """Return the drivers for the recommended CUDA and cuDNN, or as built if only that works."""
-    best = max(found, built, key=lambda one: (one.reason is None, bool(one.eager_drivers)))
-    return _branches(found) if best is found else f"{_branches(built)} (as built)"
+    return f"{_branches(found)} (as built)" if found.instead else _branches(found)
 
 
 def _branches(gpu: GpuSupport) -> str:

@@ -51,7 +51,7 @@ class Version(_Version):
 
 _DRIVER = re.compile(r"^[Rr]?(\d{3,4})(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
-_CAPABILITY = re.compile(r"^(?:sm_|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
+_CAPABILITY = re.compile(r"^(?:sm_?|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
 
 
 @dataclass(frozen=True, order=True)

@@ -90,7 +90,7 @@ def test_no_other_remark_where_the_newest_release_works() -> None:
         ),
         (
             {"gpu": "k80", "driver": "550"},
-            "With driver R470, the last branch for this GPU: TensorFlow 2.11.0 should work with pip.",
+            "With driver R470, the last branch for this GPU: TensorFlow 2.11.1 should work with pip.",
         ),
     ],
 )

@@ -256,7 +256,9 @@ def test_an_old_driver_leaves_an_old_release(
     )
     [pip] = answer["ways"]
     assert pip["commands"] == [f'python -m pip install "{package}" "protobuf<3.21"']
-    assert pip["notes"] == [f"TensorFlow {release} does not bring CUDA's libraries: install {libraries} too."]
+    uncertain, needs = pip["notes"]
+    assert uncertain.startswith("It is not certain that this works: it is not known which compute")
+    assert needs == f"TensorFlow {release} does not bring CUDA's libraries: install {libraries} too."
     assert any("has kernels for" in reason["text"] for reason in pip["reasons"])
     assert all("LD_LIBRARY_PATH" not in group["reasons"][0]["text"] for group in pip["newer"])
 
@@ -333,13 +335,31 @@ def test_names_that_people_write(written: str, understood: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_jetson_is_judged_as_one_whatever_was_chosen() -> None:
-    chosen, left = (
-        works(gpu="Jetson Orin Nano", driver="540", machine=each) for each in ("jetson", "x86_64")
-    )
-    assert chosen == left and left["machine"][-1] == "Linux on NVIDIA Jetson"
+@pytest.mark.parametrize(
+    ("model", "machine", "shown"),
+    [
+        ("Jetson Orin Nano", "jetson", "Linux on NVIDIA Jetson"),
+        *((model, "aarch64", "Linux aarch64") for model in ("DGX Spark", "GH200", "GB200", "GB300")),
+    ],
+)
+def test_a_gpu_of_systems_with_an_arm_processor_is_judged_as_one_whatever_was_chosen(
+    model: str, machine: str, shown: str
+) -> None:
+    chosen, left = (works(gpu=model, driver="580", machine=each) for each in (machine, "x86_64"))
+    assert chosen == left and left["machine"][-1] == shown and not left["ways"]
     [first, *_] = left["releases"][0]["reasons"]
     assert first["fact"] == "aarch64-without-cuda" and "NGC" in first["text"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [({}, True), ({"machine": "aarch64"}, False), ({"system": "wsl2"}, False), ({"gpu": "gh200"}, False)],
+)
+def test_measurements_are_named_only_for_the_kind_of_system_that_was_measured(
+    changed: dict[str, str], named: bool
+) -> None:
+    basis = works(**{"gpu": "h100", "driver": "580", **changed})["basis"]
+    assert ("Measured on" in basis) is named
 
 
 def test_a_wrong_name_gets_the_nearest_ones() -> None:

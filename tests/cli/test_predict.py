@@ -302,3 +302,26 @@ def test_a_release_that_was_not_inspected_has_no_overview() -> None:
 def test_two_numbers_mean_the_newest_patch(capsys: pytest.CaptureFixture[str]) -> None:
     found = predict(capsys, "--tensorflow 2.18 --gpu h100 --driver 580")
     assert (found["tensorflow"], found["id"].partition("-")[0]) == ("2.18.1", "tf2.18.1")
+
+
+def test_the_table_of_a_release_agrees_with_the_prediction_for_a_machine(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On a V100, only another cuDNN than the recommended one works, which both answers take."""
+    assert cli.run(["predict", "--tensorflow", "2.20.0", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["gpus"]
+    [volta] = [row for row in rows if "V100" in row["gpus"]]
+    assert 535 in volta["drivers"] and volta["instead"] == "CUDA 12.5 and cuDNN 9.3"
+    assert all(row["instead"] is None for row in rows if "H100" in row["gpus"])
+    assert cli.run(["predict", "--tensorflow", "2.20.0", "--gpu", "v100", "--driver", "535"]) == 0
+
+
+def test_an_extra_that_a_release_does_not_have_brings_no_libraries(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for tensorflow in ("2.10.1", "2.12.0"):
+        machine = ("--gpu", "t4", "--driver", "535", "--extra", "--json")
+        cli.run(["predict", "--tensorflow", tensorflow, *machine])
+        found = json.loads(capsys.readouterr().out)["prediction"]
+        assert found["outcome"] == "unknown"
+        assert "has no and-cuda extra" in found["reasons"][0]["text"]

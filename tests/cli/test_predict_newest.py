@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from validator import cli
 from validator.answers.what_works import what_works, what_works_on
 from validator.errors import InputError
 from validator.model.prediction import Host
+from validator.resources import shipped_matrix
 
 
 def answered(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, dict[str, Any]]:
@@ -147,3 +149,63 @@ def test_options_that_are_not_enough(
 ) -> None:
     assert cli.run(["predict", *arguments]) == 2
     assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("python", ["2.7", "3.13", "3.15"])
+def test_why_no_newer_release_is_about_the_python_of_the_commands(
+    python: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing works with the machine's Python, so pip gets an environment with another one."""
+    _, answer = answered(capsys, "--gpu", "h100", "--driver", "535", "--python", python)
+    [pip] = [way for way in answer["ways"] if way["way"] == "pip"]
+    assert pip["python"] == "3.12" and "Make an environment with Python 3.12 first." in pip["notes"]
+    reasons = [reason["text"] for newer in pip["newer"] for reason in newer["reasons"]]
+    assert reasons and not [text for text in reasons if f"no wheel for Python {python}" in text]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "driver", "python"),
+    [("a100", "450.80.02", ""), ("h100", "535", "3.8"), ("k80", "470", ""), ("t4", "580", "3.12")],
+)
+def test_the_loader_is_told_only_about_wheels_that_the_commands_install(
+    gpu: str, driver: str, python: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, answer = answered(capsys, "--gpu", gpu, "--driver", driver, *(["--python", python] if python else []))
+    [pip] = [way for way in answer["ways"] if way["way"] == "pip"]
+    installs = any("[and-cuda]" in command or "nvidia-cudnn-cu" in command for command in pip["commands"])
+    lacks = any("does not bring CUDA's libraries" in note for note in pip["notes"])
+    assert installs is not lacks
+    if not installs:
+        assert not any("nvidia/" in text for text in (*pip["commands"], *answer["remarks"]))
+
+
+def test_a_way_that_is_not_certain_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shown(capsys, "--gpu", "k80", "--driver", "470")
+    image = text.partition("In an image: ")[2].partition("With pip: ")[0]
+    assert "It is not certain that this works: NVIDIA's support matrix of this cuDNN does not list" in image
+
+
+def test_an_unknown_compute_capability_is_not_promised_anything(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in ("--gpu", "--compute-capability"):
+        _, answer = answered(capsys, option, "13.0", "--driver", "580")
+        assert answer["outcome"] == "unknown" and "should work" not in answer["headline"]
+
+
+@pytest.mark.parametrize("written", ["75", "7.5", "sm_75", "sm75"])
+def test_a_compute_capability_is_read_the_same_with_and_without_a_release(
+    written: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option in ("--compute-capability", *(["--gpu"] if written != "75" else [])):
+        machine = (option, written, "--driver", "580")
+        assert answered(capsys, *machine)[1]["machine"][0] == "compute capability 7.5"
+        assert answered(capsys, "--tensorflow", "2.20.0", *machine)[1]["compute_capability"] == "7.5"
+
+
+def test_the_command_for_an_image_names_the_matrix_that_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("--gpu", "h100", "--driver", "550")
+    assert "build-matrix --profile full --select image=" in shown(capsys, *asked)
+    Path("matrix.yaml").write_text("version: 1\n")
+    assert f"build-matrix --matrix {shipped_matrix()} --profile full --select image=" in shown(capsys, *asked)

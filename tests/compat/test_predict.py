@@ -159,12 +159,15 @@ def eager(*asked: Any, **more: Any) -> Any:
         case(FAILS, "xla-ptx-8.5", "2.21.0", "rtx 5090", "580"),
         case(FAILS, "build-2.18.1", "2.18.1", "rtx pro 6000 blackwell", "590"),
         # LLVM of these releases has no target for Blackwell, so XLA compiles for an older one.
-        case(UNKNOWN, "cudnn-8.7", "2.14.1", "gb200", "580"),
+        case(UNKNOWN, "cudnn-8.7", "2.14.1", "b200", "580"),
         case(FAILS, "xla-ptx-8.5", "2.21.0", "10.3", "610"),
         case(WORKS, "branch-580", "2.22.0rc0", "b200", "580", LATEST),
         case(UNKNOWN, "xla-ptx-8.7", "2.22.0rc0", "b300", "610", LATEST),
-        case(UNKNOWN, "xla-ptx-8.7", "2.22.0rc0", "gb10", "610", LATEST),
+        case(UNKNOWN, "xla-ptx-8.7", "2.22.0rc0", "12.1", "610", LATEST),
         case(FAILS, "xla-ptx-8.7", "2.22.0rc0", "b200", "580"),
+        # GPUs that are only in systems with an Arm processor.
+        case(FAILS, "aarch64-without-cuda", "2.14.1", "gb200", "580"),
+        case(FAILS, "aarch64-without-cuda", "2.22.0rc0", "gb10", "610", LATEST),
         # Too old a GPU.
         case(FAILS, "build-2.21.0", "2.21.0", "m60", "580"),
         case(FAILS, "last-branch-kepler", "2.21.0", "k80", "535"),

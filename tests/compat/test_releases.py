@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from validator.compat import releases
+from validator.compat import facts, releases
 from validator.compat.facts import UnknownRelease
 from validator.errors import EXIT_INPUT
+from validator.versions import major_minor
 
 pytestmark = pytest.mark.usefixtures("releases_up_to_2_22rc")
 
@@ -69,3 +70,11 @@ def test_a_release_that_is_only_a_candidate_says_so() -> None:
 def test_text_that_is_not_a_version_is_rejected(asked: str) -> None:
     with pytest.raises(UnknownRelease, match="is not a TensorFlow release"):
         releases.release(asked)
+
+
+def test_a_release_whose_wheel_was_not_opened_follows_the_nearest_one_that_was() -> None:
+    rows = facts.rows("tensorflow", "kernels")
+    opened = {major_minor(row["tensorflow"]) for row in rows if row["status"] == "verified-local"}
+    for row in rows:
+        if major_minor(row["tensorflow"]) in opened:
+            assert facts.fact(row).decides, row["id"]

@@ -45,7 +45,7 @@ def suggested(machine: Stated) -> Installation:
         # The driver: CUDA 12 needs 525. pip can't install 2.14.1 with the newest Python of its wheels.
         (changed(A100, driver="470.82.01"), "tensorflow[and-cuda]==2.14.1", "3.10"),
         (changed(A100, driver="470.82.01", python=None), "tensorflow[and-cuda]==2.14.1", "3.10"),
-        (changed(A100, driver="470.82.01", python="3.8"), "tensorflow==2.11.0", "3.8"),
+        (changed(A100, driver="470.82.01", python="3.8"), "tensorflow==2.11.1", "3.8"),
         # The GPU: later wheels have no kernels for Maxwell, and their cuDNN none for Pascal.
         (stated(gpu="gtx 980", driver="535.183.01"), "tensorflow[and-cuda]==2.16.2", "3.12"),
         (stated(gpu="gtx 1080", driver="580.65.06"), "tensorflow[and-cuda]==2.20.0", "3.13"),

@@ -305,7 +305,7 @@ def test_what_a_release_needs_besides_comes_right_after_it() -> None:
     kinds = [re.split("[ =]", command)[:2] for command in remedy.commands]
     assert kinds == [["uv", "venv"], ["python", "-m"], ["export", "LD_LIBRARY_PATH"], ["python", "-c"]]
     assert '"tensorflow[and-cuda]==2.21.0"' in remedy.commands[1]
-    assert "needs Python 3.13" in remedy.says
+    assert "and Python 3.10 to 3.13. Make an environment with Python 3.13 first." in remedy.says
     assert "XLA fails" in remedy.says
 
 

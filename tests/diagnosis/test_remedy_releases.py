@@ -107,7 +107,7 @@ def values(case: Case) -> dict[str, str]:
 
 def installed(remedy: Remedy, host: Host, own: str | None) -> Iterator[tuple[Software, Host]]:
     """Yield the environments that the commands of a remedy make, each with its TensorFlow."""
-    base = re.search(r"needs Python (3\.\d+): use a base image", remedy.says)
+    base = re.search(r"Use a base image with Python (3\.\d+)", remedy.says)
     python = base[1] if base else own
     library_path = any("/nvidia/*/lib" in command for command in remedy.commands)
     for command in remedy.commands:

@@ -90,17 +90,17 @@ def known_gpus() -> dict[str, hardware.Gpu]:
 def group(gpu: hardware.Gpu | str) -> str:
     """Return the name of the group of a GPU, or of a compute capability: all of it have the same answers.
 
-    What the rules ask about a GPU is its capability, whether it is in a Jetson, and the model where something
-    was measured or where a condition names it. Of a capability alone, the model is not known.
+    What the rules ask about a GPU is its capability, the architecture that it implies, and the model where
+    something was measured or where a condition names it. Of a capability alone, the model is not known.
     """
     capability = gpu if isinstance(gpu, str) else str(gpu.compute_capability)
     measured = {hardware.model_of(row["gpu"]): row["capability"] for row in evidence.measurements()}
-    kinds = {one.kind for one in hardware.gpus() if str(one.compute_capability) == capability}
+    implied = {one.machine for one in hardware.gpus() if str(one.compute_capability) == capability}
     if isinstance(gpu, str):
-        alone = hardware.EMBEDDED in kinds or capability in measured.values()
+        alone = implied != {None} or capability in measured.values()
         return f"{capability} alone" if alone else capability
     special = gpu.slug if gpu.slug in known_issues.named_gpus() or gpu.slug in measured else ""
-    return " ".join(filter(None, (capability, "jetson" if gpu.kind == hardware.EMBEDDED else "", special)))
+    return " ".join(filter(None, (capability, gpu.machine, special)))
 
 
 @functools.cache

@@ -21,7 +21,6 @@ from ..compat.offers import (
     image_of,
     newest_that_works,
     notes_about,
-    offer,
     outcome,
     rank,
 )
@@ -263,17 +262,8 @@ def refuted_images(found: Sequence[Option], ways: Sequence[Way]) -> Iterator[dic
             }
 
 
-def release_row(option: Option, ways: Sequence[Way], host: Host, python: str | None) -> dict[str, Any]:
-    """Return a release with its outcome in each way and mode, what it needs, and the reasons against it.
-
-    ways: those that are offered. If one of them installs the release with pip for another Python than the
-    machine's, the row is about that one.
-    """
-    own = option.pip.python
-    for way in ways:
-        if way["way"] == "pip" and way["release"] == option.release.version and way["python"] != own:
-            other = offer(host, way["python"], option.release, {})
-            option = replace(option, pip=other.pip)
+def release_row(option: Option, python: str | None) -> dict[str, Any]:
+    """Return a release with its outcome in each way and mode, what it needs, and the reasons against it."""
     predictions = {"image": of_image(option), "pip": of_pip(option)}
     return {
         "release": option.release.version,
@@ -365,13 +355,16 @@ def _way(
     found: Sequence[Option],
     against: _Predict,
 ) -> dict[str, Any]:
+    known = reasons_against(prediction, option.release, EAGER if modes == EAGER_ONLY else None)
+    doubts = [one["text"] for one in known if one["outcome"] == Outcome.UNKNOWN.value]
+    uncertain = [f"It is not certain that this works: {text}." for text in doubts[:1]]
     return {
         "way": name,
         "release": option.release.version,
         "modes": modes,
         "outcome": outcome(prediction, EAGER).value if modes == EAGER_ONLY else prediction.outcome.value,
         "commands": list(commands),
-        "notes": list(notes),
+        "notes": [*uncertain, *notes],
         "measured": _measured(prediction),
         "verdict": None,
         "other_build_certified": False,

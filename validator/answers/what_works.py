@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 from ..compat import evidence, hardware
-from ..compat.facts import UnknownGpu
 from ..compat.hardware import compat_packages
 from ..compat.judge import judge_host, parse_driver, parse_gpu
 from ..compat.offers import OtherDriver, candidate_that_works, cautions, offers, other_driver
@@ -129,13 +128,10 @@ def usable_ways(ways: Sequence[Way], mode: str) -> list[Way]:
     for wanted in (Outcome.WORKS.value, Outcome.UNKNOWN.value):
         same = [way for way in fitting if way["outcome"] == wanted]
         if same:
-            names = dict.fromkeys(way["way"] for way in same)
-            return [max((way for way in same if way["way"] == name), key=_preference) for name in names]
+            same.sort(key=lambda way: (way["verdict"] == PROVEN, release_of(way)))
+            best = {way["way"]: way for way in same}
+            return [best[name] for name in dict.fromkeys(way["way"] for way in ways) if name in best]
     return []
-
-
-def _preference(way: Way) -> tuple[bool, Version]:
-    return way["verdict"] == PROVEN, release_of(way)
 
 
 def _newest(usable: Sequence[Way]) -> str:
@@ -370,7 +366,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         driver=driver.driver,
         driver_cuda=driver.driver_cuda,
         system=_one_of(asked["system"], SYSTEMS),
-        # People leave "Linux" as it is, but a Jetson has an Arm processor.
+        # People leave "Linux" as it is, but some GPUs are only in systems with an Arm processor.
         machine=gpu.machine or _one_of(asked["machine"], MACHINES),
     )
     measured = Measured(asked["registry"], asked["images"], asked["verdicts"], _class_name(host))
@@ -379,6 +375,8 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
     ways = _ways(options, measured, host, python)
     refuted = list(refuted_images(options, ways))
     modes = [newest_in_mode(ways, mode) for mode in MODES]
+    named = any(way["measured"] for way in ways)
+    otherwise = () if named else evidence.measured_on(host, judge_host(host))
 
     def ask(other: Host) -> list[dict[str, Any]]:
         there = replace(measured, host=_class_name(other))
@@ -388,12 +386,12 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         "machine": list(_words(host, python)),
         "headline": headline(ways, missing, refuted),
         "remarks": list(remarks(options, ways, host, python, other_driver(host, python), ask)),
-        "basis": " ".join([basis(ways, asked["verdicts"], refuted), *_measured_otherwise(ways, host)]),
+        "basis": " ".join([basis(ways, asked["verdicts"], refuted), *otherwise]),
         "outcome": modes[MODES.index(EAGER)]["outcome"],
         "modes": modes,
         "ways": ways,
         "refuted": refuted,
-        "releases": [release_row(option, ways, host, python) for option in options],
+        "releases": [release_row(option, python) for option in options],
     }
 
 
@@ -402,12 +400,7 @@ def what_works_on(host: Host, python: str | None) -> dict[str, Any]:
 
     A GPU whose name the facts don't know counts by its compute capability, if that is given.
     """
-    gpu = host.gpu or host.capability
-    if host.gpu and host.capability:
-        try:
-            parse_gpu(host.gpu)
-        except UnknownGpu:
-            gpu = host.capability
+    gpu = host.gpu if not host.capability or hardware.is_known(host.gpu or "") else host.capability
     return what_works({
         "gpu": gpu or "",
         "driver": host.driver or "",
@@ -428,12 +421,6 @@ def _ways(
     options: Sequence[Option], measured: Measured, host: Host, python: str | None
 ) -> list[dict[str, Any]]:
     return [*image_ways(options, measured), *pip_ways(options, host, python)]
-
-
-def _measured_otherwise(ways: Sequence[Mapping[str, Any]], host: Host) -> Iterator[str]:
-    """Yield what was measured on such machines, as sentences, unless the ways name a measurement already."""
-    if not any(way["measured"] for way in ways):
-        yield from evidence.measured_on(judge_host(host))
 
 
 def _python(text: str) -> str | None:

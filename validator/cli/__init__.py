@@ -31,6 +31,7 @@ import click
 
 from .. import __version__
 from ..errors import EXIT_OK
+from ..resources import shipped_matrix
 
 #: Directories in the cache of uv that hold the environments of `uvx`, which may be removed at any time.
 _THROWAWAY = ("archive-v", "environments-v")
@@ -101,10 +102,16 @@ def program(directory: Path | None = None) -> str:
     return _shown(started.absolute(), directory)
 
 
+#: The options of `build-matrix` for an image of this tool's matrix, which one in this directory may not have.
+_CELL = " --profile full --select image="
+
+
 def as_started(text: str) -> str:
-    """Return a text in which the commands of this program start it the way it was started."""
+    """Return a text in which the commands of this program work here, and start it the way it was started."""
     if "validator " not in text or not sys.argv:
         return text
+    if os.path.lexists("matrix.yaml") and shipped_matrix().resolve() != Path("matrix.yaml").resolve():
+        text = text.replace(_CELL, f" --matrix {_shown(shipped_matrix(), Path.cwd())}{_CELL}")
     started = Path(sys.argv[0])
     # Other programs may import this one, as its tests do.
     if started.name != "validator" and started.parts[-2:] != ("validator", "__main__.py"):

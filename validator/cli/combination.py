@@ -10,10 +10,10 @@ from typing import TypeVar
 import click
 
 from ..compat.facts import UnknownGpu, read_on
-from ..compat.hardware import gpu, parse_release
-from ..compat.judge import judge, not_nvidia_text, other_vendor, parse_driver
+from ..compat.hardware import parse_release
+from ..compat.judge import judge, judge_host, parse_driver, parse_gpu
 from ..compat.known_issues import required_cudnn
-from ..compat.offers import first_usable, requirement
+from ..compat.offers import first_usable, has_extra, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
 from ..compat.predict import host_of, software_of
 from ..compat.releases import Release, driver_with, release
@@ -137,7 +137,8 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
         return usual
     tensorflow, installed, given = release(image.tensorflow), usual.versions, stated.versions
     cuda, cudnn, named_cudnn = usual.cuda, usual.cudnn, asked.cudnn(tensorflow)
-    if stated.extra is False or not asked.from_pypi:
+    # pip leaves an extra out that the release does not have.
+    if not asked.from_pypi or (stated.extra is not None and not (stated.extra and has_extra(tensorflow))):
         cuda, cudnn = (cuda if stated.cuda else None), (cudnn if named_cudnn else None)
         installed = {}
     elif any(name in given for name in _WITH_CUDNN):
@@ -158,7 +159,7 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
 
 
 def host_for(asked: Question) -> Host:
-    """Return the machine, with the capability of its GPU, on Linux x86_64 if nothing else is stated."""
+    """Return the machine, with its GPU's capability, on Linux x86_64 unless more is stated or implied."""
     if asked.on_cpu:
         return host_of(HostClass.without_gpu())
     host, chosen = asked.host, host_class(asked)
@@ -166,7 +167,7 @@ def host_for(asked: Question) -> Host:
         host,
         capability=str(chosen.compute_capability) if chosen else host.capability,
         system=host.system or LINUX,
-        machine=host.machine or X86_64,
+        machine=host.machine or judge_host(host).of_gpu or X86_64,
     )
 
 
@@ -202,20 +203,20 @@ def gpu_of(host: Host) -> tuple[str | None, ComputeCapability | None]:
     if not host.gpu:
         return None, given
     try:
-        model = gpu(host.gpu)
+        read = parse_gpu(host.gpu)
     except UnknownGpu:
-        if (vendor := other_vendor(host.gpu)) is not None:
-            message = f"--gpu: {not_nvidia_text(host.gpu, vendor)}"
-            raise InputError(message, hint=f"use {vendor['build']}") from None
         if given is None:
             raise
         return slug(host.gpu), given
-    if given is not None and given != model.compute_capability:
+    except InputError as error:
+        raise InputError(f"--gpu: {error}", hint=error.hint) from None
+    capability = ComputeCapability.parse(read.capability or "")
+    if given is not None and given != capability:
         raise InputError(
-            f"--compute-capability {given}: {model.name} has {model.compute_capability}",
+            f"--compute-capability {given}: {read.gpu or host.gpu} has {capability}",
             hint="give only one of the two options",
         )
-    return model.slug, model.compute_capability
+    return slug(read.gpu) if read.gpu else None, capability
 
 
 def assumed_cudnn(asked: Question, image: ImageSpec, software: Software) -> str:

@@ -34,7 +34,7 @@ from ..model.prediction import (
     Software,
     image_json,
 )
-from ..model.spec import Cell, Choice, HostClass, ImageSpec, Variant
+from ..model.spec import AS_BUILT, Cell, Choice, HostClass, ImageSpec, Variant
 from ..reports.diagnosis import what_works_text
 from ..reports.printable import counted, json_text
 from ..resources import manual
@@ -195,7 +195,7 @@ def predict_command(
             hint=f"add --driver and --gpu to ask about one machine, or ask for {nearest.version}",
         )
     if not (asked.on_cpu or asked.names_host or asked.says_more):
-        return _show_support(combination.image_of(asked), mode, format_)
+        return _show_support(asked, format_)
     return _show_one(asked, nearest, format_, is_given=reference is not None)
 
 
@@ -232,8 +232,8 @@ def predict_one(
         if asked.host.driver:
             raise click.UsageError("--gpu or --compute-capability is needed to predict for a machine")
         raise click.UsageError(
-            "--driver is needed to predict for a machine. Give its driver release or branch, or leave out"
-            " all options about the machine to see what the TensorFlow release needs."
+            "--driver is needed to predict for a machine: its driver release or branch. --tensorflow without"
+            " options about the machine shows what a release needs."
         )
     stated: SituationFields = {
         "host": of_class.identifier if of_class else None,
@@ -266,8 +266,9 @@ def _show_one(asked: Question, nearest: Release | None, format_: str, *, is_give
         is_ours = nearest is None and not is_given
         if is_ours:
             options.say_recommended([image])
+        host = combination.host_for(asked)
         if not any(attempt.rank is Rank.MEASURED for attempt in prediction.evidence):
-            for sentence in measured_on(judge_host(combination.host_for(asked))):
+            for sentence in measured_on(host, judge_host(host)):
                 print_status(sentence)
         if is_ours and (assumed := combination.assumed_cudnn(asked, image, software)):
             click.echo(assumed)
@@ -319,8 +320,12 @@ class SituationFields(HostFields, AskedFields):
     """The machine and the installation that were asked about, as JSON."""
 
 
-def _show_support(image: ImageSpec, mode: str | None, format_: str) -> int:
-    support = image_support(image, mode)
+def _show_support(asked: Question, format_: str) -> int:
+    image = combination.image_of(asked)
+    as_built = None
+    if not (asked.policy or asked.software.cuda or asked.software.cudnn):
+        as_built = combination.image_of(replace(asked, policy=AS_BUILT))
+    support = image_support(image, asked.mode, as_built)
     if format_ == "json":
         click.echo(json.dumps(support.as_json(), indent=2))
     else:
@@ -354,10 +359,9 @@ def predict_newest(asked: Question, format_: str) -> int:
             "--tensorflow is missing. To see which release works, describe a machine: --gpu and --driver. For"
             " this machine, run `validator` without a command."
         )
-    host = asked.host
-    if host.capability:
-        # Reports a contradiction, and text that can't be read.
-        combination.gpu_of(host)
+    # Reports a contradiction, and text that can't be read.
+    _, capability = combination.gpu_of(asked.host)
+    host = replace(asked.host, capability=str(capability) if capability else None)
     try:
         answer = what_works_on(host, asked.software.python)
     except RejectedField as error:

@@ -25,6 +25,7 @@ from ..model.prediction import (
     X86_64,
     XLA,
     Attempt,
+    Host,
     Limit,
     Outcome,
     Prediction,
@@ -99,9 +100,9 @@ def on_machine(tried: Iterable[Tried], host: Machine) -> tuple[Attempt, ...]:
     )
 
 
-def measured_on(host: Machine) -> Iterator[str]:
-    """Yield what was measured on such a GPU, as sentences, newest first; on its driver branch if known."""
-    if host.capability is None or host.on_windows:
+def measured_on(asked: Host, host: Machine) -> Iterator[str]:
+    """Yield what was measured on Linux x86_64 with such a GPU and driver branch, the newest first."""
+    if (asked.system or LINUX, asked.machine or host.of_gpu or X86_64) != (LINUX, X86_64):
         return
     for row in measurements():
         capability, driver = ComputeCapability.parse(row["capability"]), DriverRelease.parse(row["driver"])

@@ -132,7 +132,7 @@ class Fact:
     def _reason(self, outcome: Outcome, text: str, rule: Rule | None, mode: str | None) -> Reason:
         if not self.decides and outcome is not Outcome.UNKNOWN:
             # "X runs (not verified)" would read like a claim.
-            text = f"it is not verified that {text}" if outcome is Outcome.WORKS else f"{text} (not verified)"
+            text = f"{text} (not verified)"
             outcome = Outcome.UNKNOWN
         return Reason(outcome, text, self.id, self.source, self.status, False, rule, mode)
 

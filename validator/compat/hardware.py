@@ -8,7 +8,7 @@ import functools
 import re
 from dataclasses import dataclass, field, replace
 
-from ..model.prediction import Reason
+from ..model.prediction import JETSON, Reason
 from ..model.spec import slug
 from ..versions import ComputeCapability, CudaVersion, DriverRelease
 from . import facts
@@ -23,7 +23,7 @@ EMBEDDED = "embedded"
 #: the part of a GPU that MIG or a vGPU gives (`MIG 1g.5gb`, `A100-10C`, `A100-1-5C`).
 #: "Quadro" and "Server" are not in it, because they distinguish models of the same number.
 NOISE = re.compile(
-    r"\b(nvidia|tesla|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|gpu"
+    r"\b(nvidia|tesla|geforce|dgx|hgx|graphics|generation|(max q )?workstation|edition|laptop|mobile|gpu"
     r"|sxm\d?|pcie|nvl|hbm\d\w?|\d+ ?gb|\d+g|grid|mig\b.*|dgxs|ls|(with )?max q( design)?|(\d )?\d+[abcq]$)\b"
 )
 #: The words of `NOISE` that nvidia-smi may cut short at the end of a name.
@@ -31,8 +31,11 @@ _CUT_NOISE = ("generation", "graphics", "edition", "workstation", "laptop", "nvi
 #: How nvidia-smi ends a name that is too long for its column.
 _CUT_SHORT = re.compile(r"(?:\.\.+|\u2026)\s*$")
 #: The number of a GeForce or RTX A model without its family.
-_BARE = r"a?\d{3,4}( ti)?( super)?( d)?"
-GLUED = re.compile(r"(?<=\b[rg]tx)(?=\w)|(?<=\d)(?=(ti|super)\b)")
+_BARE = r"[akmp]?\d{3,4}( ti)?( super)?( d)?"
+GLUED = re.compile(
+    r"(?<=\b[rg]tx)(?=\w)|(?<=\brtxpro)(?=\d)|(?<=\d)(?=(ti(super)?|super)\b)|(?<=\dti)(?=super\b)"
+    r"|(?<=\b\d{4})(?=d\b)"
+)
 #: The words before the number in the names of series.
 _FAMILIES = ("rtx", "gtx")
 #: The words after the number, which the names to suggest don't have.
@@ -53,6 +56,7 @@ class Gpu:
     """A GPU model. slug: its name in identifiers (`rtx-4090`). pattern: of the plain names in a series.
 
     kind: `data-center`, `professional`, `consumer`, `embedded`; it decides if cuda-compat supports the GPU.
+    machine: the architecture, as in `Host`, of the only systems that have it; None if it is a card for any.
     """
 
     name: str
@@ -61,6 +65,7 @@ class Gpu:
     kind: str
     fact: Fact
     pattern: re.Pattern[str] | None = field(default=None, repr=False)
+    machine: str | None = None
 
     @property
     def data_center(self) -> bool:
@@ -77,8 +82,8 @@ def gpu(model: str) -> Gpu:
         rows = zip(facts.rows("gpus", "gpus"), gpus(), strict=True)
         named = next((known for row, known in rows if wanted in row.get("systems", ())), None)
     if named is None and re.fullmatch(_BARE, wanted):
-        # 4090 is an RTX 4090 and A6000 an RTX A6000, but 4000 may be one of several.
-        meant = {known for family in _FAMILIES if (known := _known(f"{family} {wanted}"))}
+        # 4090 is an RTX 4090, A6000 an RTX A6000 and P2200 a Quadro, but 4000 may be one of several.
+        meant = {known for family in (*_FAMILIES, "quadro") if (known := _known(f"{family} {wanted}"))}
         named = meant.pop() if len(meant) == 1 else None
     if named is None and _CUT_SHORT.search(model):
         named = _whole(wanted)
@@ -210,6 +215,7 @@ def gpus() -> tuple[Gpu, ...]:
             kind=row["kind"],
             fact=facts.fact(row),
             pattern=re.compile(row["pattern"]) if "pattern" in row else None,
+            machine=JETSON if row["kind"] == EMBEDDED else row.get("machine"),
         )
         for row in facts.rows("gpus", "gpus")
     )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ..errors import InputError
-from ..model.prediction import JETSON, LINUX, PYPI, WSL2, Host, Outcome, Prediction, Reason, Software, decide
+from ..model.prediction import LINUX, PYPI, WSL2, Host, Outcome, Prediction, Reason, Software, decide
 from ..model.spec import NO_GPU, Variant
 from ..versions import (
     ComputeCapability,
@@ -28,7 +28,7 @@ from ..versions import (
 from . import evidence, facts, hardware, kernels, known_issues, releases
 from .evidence import Versions
 from .facts import UnknownGpu
-from .hardware import EMBEDDED, UserDriver, gpu, user_driver
+from .hardware import Gpu, UserDriver, gpu, user_driver
 from .releases import Release, build, is_inspected, nearest_inspected, release_of_any_age
 
 # Rules about the system, the architecture, the source of the package, the kernel modules and the vendor.
@@ -120,8 +120,8 @@ class Machine:
     has_gpu: False if it is known to have none. driver: as installed; on Windows its number is that of
     Windows. linux: the Linux branch with the same CUDA, or the driver itself on Linux. None if they are not
     known. user_cuda: the newest CUDA that the libcuda in use supports, None if it is not known. missing: the
-    facts that are not known. model: the short name of the GPU, if its name is known. is_jetson: True if the
-    name of the GPU says so.
+    facts that are not known. model: the short name of the GPU, if its name is known. of_gpu: the architecture
+    that the name of the GPU implies, if any.
     """
 
     has_gpu: bool
@@ -134,7 +134,7 @@ class Machine:
     reasons: tuple[Reason, ...]
     missing: tuple[str, ...]
     model: str | None = None
-    is_jetson: bool = False
+    of_gpu: str | None = None
 
 
 @functools.lru_cache(maxsize=8192)
@@ -143,7 +143,7 @@ def judge_host(host: Host) -> Machine:
     on_windows = host.on_windows
     if host.gpu == NO_GPU:
         return Machine(False, on_windows, None, None, None, None, None, (), ())
-    capability, model, kind, reasons = _gpu(host.gpu, host.capability)
+    capability, known, kind, reasons = _gpu(host.gpu, host.capability)
     driver = DriverRelease.or_none(host.driver)
     shown = CudaVersion.or_none(host.driver_cuda)
     if driver is None and shown is not None:
@@ -156,6 +156,10 @@ def judge_host(host: Host) -> Machine:
     if capability is not None and not on_windows:
         wrong = kernel_modules(host.kernel_modules, capability)
         reasons += (wrong,) if wrong else ()
+    if capability is not None and capability > hardware.gpus()[-1].compute_capability:
+        newest = hardware.branches()[-1]
+        text = f"no table has compute capability {capability}; the newest driver in them is R{newest.number}"
+        reasons += (newest.fact.unknown(text),)
     needed = {"driver": linux, "gpu": capability, "system": host.system}
     missing = tuple(name for name, value in needed.items() if value is None)
     user, branch = None, None
@@ -175,8 +179,8 @@ def judge_host(host: Host) -> Machine:
         user_cuda=branch.cuda if branch else None,
         reasons=reasons,
         missing=missing,
-        model=model,
-        is_jetson=kind == hardware.EMBEDDED,
+        model=known.slug if known else None,
+        of_gpu=known.machine if known else None,
     )
 
 
@@ -198,8 +202,8 @@ def runs_toolkit(machine: Machine, toolkit: CudaVersion) -> Reason | None:
 
 def _gpu(
     name: str | None, capability: str | None
-) -> tuple[ComputeCapability | None, str | None, str | None, tuple[Reason, ...]]:
-    """Return a GPU's capability, short name and kind, and what is wrong with it.
+) -> tuple[ComputeCapability | None, Gpu | None, str | None, tuple[Reason, ...]]:
+    """Return a GPU's capability, model and kind, and what is wrong with it.
 
     Without a name, the kind is that of all GPUs with this capability, if they have the same one.
     """
@@ -212,7 +216,7 @@ def _gpu(
                 return given, None, None, ()
             text = f"{not_nvidia_text(name, vendor)}; use {vendor['build']}"
             return given, None, None, (facts.fact(vendor).fails(text, "not_nvidia"),)
-        return given or known.compute_capability, known.slug, known.kind, ()
+        return given or known.compute_capability, known, known.kind, ()
     kinds = {one.kind for one in hardware.gpus() if one.compute_capability == given}
     return given, None, kinds.pop() if len(kinds) == 1 else None, ()
 
@@ -347,13 +351,19 @@ def _reasons_of(
         return
     # Where the CUDA libraries come from, and whether TensorFlow finds them.
     has_libraries = versions.cuda is not None or versions.from_wheels
+    has_extra = software.extra and release.extra_style != "none"
+    if software.extra and not has_extra:
+        yield release.fact.unknown(
+            f"tensorflow {release.version} has no and-cuda extra, so pip leaves it out with a warning: CUDA"
+            f" {release.cuda} and cuDNN {release.cudnn} must be on the system"
+        )
     if software.extra is False and not has_libraries and release.extra_style != "none":
         yield without_libraries(release.version)
-    if software.extra:
+    if has_extra:
         yield known_issues.framework_for_another_cuda(release, software.versions)
     elif software.cuda is None and versions.cuda is None:
         yield known_issues.wheels_of_another_cuda(release, software.versions)
-    from_wheels = software.extra or versions.from_wheels
+    from_wheels = has_extra or versions.from_wheels
     yield kernels.search_path(release.version, from_wheels, software.library_path)
 
 
@@ -483,8 +493,8 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
     release, capability = software.versions.release, host.capability
     if release is None or capability is None:
         return
-    if host.is_jetson and software.from_pypi:
-        wrong = without_cuda(release.version, LINUX, JETSON, PYPI)
+    if host.of_gpu and software.from_pypi:
+        wrong = without_cuda(release.version, LINUX, host.of_gpu, PYPI)
         if wrong is not None and wrong not in software.against:
             yield wrong
     if software.combinations:
@@ -517,7 +527,7 @@ def _on_capability(software: JudgedSoftware, host: Machine) -> Iterator[Reason]:
 #: The longest text that is read. The names that drivers report are much shorter.
 _LONGEST = 200
 _CAPABILITY = re.compile(
-    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_\d{2,3})", re.IGNORECASE
+    r"(?:(?:cuda )?compute[ _]?cap(?:ability)?\s*[:=]?\s*)?(\d{1,2}\.\d|sm_?\d{2,3})", re.IGNORECASE
 )
 #: How nvidia-smi prints both: `Driver Version: 535.183.01   CUDA Version: 12.2`.
 _DRIVER = re.compile(r"driver(?: version)?\s*[:=]?\s*[rv]?(\d{3}[\d.]*)", re.IGNORECASE)
@@ -541,8 +551,7 @@ def parse_gpu(text: str) -> Host:
         if vendor is None:
             raise
         raise InputError(not_nvidia_text(text, vendor), hint=f"use {vendor['build']}") from None
-    machine = JETSON if known.kind == EMBEDDED else None
-    return Host(gpu=known.name, capability=str(known.compute_capability), machine=machine)
+    return Host(gpu=known.name, capability=str(known.compute_capability), machine=known.machine)
 
 
 def parse_driver(text: str) -> Host:

@@ -72,7 +72,11 @@ class Installation:
 
     @property
     def besides(self) -> tuple[str, ...]:
-        """What to install in the same command: packages that the metadata of the release should name."""
+        """What to install in the same command: packages that no metadata names, such as CUDA's libraries."""
+        if self.release.wheels and not has_extra(self.release):
+            built = policies.choose(self.release, AS_BUILT, AS_BUILT)
+            spec = ImageSpec(self.release.version, self.python, Variant.GPU, *built)
+            return policies.tensorflow_requirements(spec)[1:]
         cudnn = (f"nvidia-cudnn-{self.release.suffix}<{self.cudnn_below}",) if self.cudnn_below else ()
         return (*cudnn, *policies.constraints(self.release.version))
 
@@ -295,7 +299,7 @@ def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
     """Return notes on an installation, as sentences. has_cuda: CUDA's libraries are installed too."""
     release = chosen.release
     notes = []
-    if not has_extra(release) and not has_cuda:
+    if not release.wheels and not has_cuda:
         notes.append(
             f"TensorFlow {release.version} does not bring CUDA's libraries: install CUDA {release.cuda} and"
             f" cuDNN {release.cudnn} too."
@@ -304,6 +308,10 @@ def notes_about(chosen: Installation, *, has_cuda: bool = False) -> list[str]:
         notes.append(
             f"TensorFlow {release.version} does not search all directories of NVIDIA's wheels: tell the"
             " loader about them before Python starts."
+        )
+    if chosen.afterwards and release.extra_style == "exact":
+        notes.append(
+            f"pip installs {chosen.afterwards[0]} and warns that the extra of {release.version} forbids it."
         )
     if chosen.eager_only:
         notes.append(
@@ -349,9 +357,16 @@ def offers(host: Host, python: str | None, images: Mapping[str, ImageSpec]) -> I
 def offer(host: Host, python: str | None, release: Release, images: Mapping[str, ImageSpec]) -> Offer:
     """Return what one release offers. The arguments are those of `offers`."""
     minor = minor_in(python)
-    pythons = (minor,) if minor else release.pythons[::-1]
+    # If nothing works with the machine's Python, pip gets an environment with another one.
+    another = minor and (found := newest_that_works(host, minor)) and found.python != minor
+    pythons = (minor,) if minor and not another else release.pythons[::-1]
     pips = [_either_way(host, release, wanted) for wanted in pythons]
-    pip = min(pips, key=lambda pip: (rank(pip.prediction), pip.library_path))
+
+    def order(pip: Installation) -> tuple[object, ...]:
+        faults = sum(reason.outcome is Outcome.FAILS for reason in pip.prediction.reasons)
+        return rank(pip.prediction), pip.library_path, faults
+
+    pip = min(pips, key=order)
     return Offer(release, tuple(_images(host, minor, release, images)), pip)
 
 
@@ -519,7 +534,8 @@ def filling(
     }
     other = _of_another_release(host, software, chosen) if keeps else ()
     any_python = software.python is None and PYTHON not in names and way not in _IN_IMAGES
-    other = (*other, *_conditions(chosen, host, any_python))
+    other_python = needs_another_python(chosen, software.python)
+    other = (*other, *_conditions(chosen, host, any_python or other_python))
     installs = any("pip install" in command for command in commands)
     # conda's own packages of CUDA.
     has_cuda = any("cudatoolkit=" in command for command in commands)
@@ -528,9 +544,9 @@ def filling(
     in_image = way in _IN_IMAGES
     notes: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
-    if needs_another_python(chosen, software.python):
-        notes, before = _with_python(way, chosen, in_image, host.system == WINDOWS, any_python)
-    after = tuple(_after(chosen, commands, in_image))
+    if other_python:
+        notes, before = _with_python(way, chosen.python, host, any_python)
+    after = tuple(_after(chosen, commands, in_image, has_cuda))
     return Filling(values, (*other, *notes, *notes_about(chosen, has_cuda=has_cuda)), before, after)
 
 
@@ -631,24 +647,22 @@ def export_library_path(python: str) -> str:
 
 
 def _with_python(
-    way: str, chosen: Installation, in_image: bool, on_windows: bool, any_python: bool
+    way: str, python: str, host: Host, any_python: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return what to say and to run first if the reader's Python is another one, or not known."""
-    python = chosen.python
-    needs = f"TensorFlow {chosen.release.version} needs Python {python}"
-    if in_image:
-        return (f"{needs}: use a base image that has it.",), ()
-    why = "If yours is another one," if any_python else f"{needs}, so"
-    notes = (f"{why} make an environment with {f'Python {python}' if any_python else 'it'} first.",)
+    if way in _IN_IMAGES:
+        return (f"Use a base image with Python {python}.",), ()
+    start = "If yours is another one, make" if any_python else "Make"
+    notes = (f"{start} an environment with Python {python} first.",)
     if way == "conda":
         return notes, (f"conda create -y -n tf-gpu python={python} pip && conda activate tf-gpu",)
-    if on_windows:
+    if host.system == WINDOWS:
         # PowerShell 5 has no &&.
         return notes, (f"uv venv --seed --python {python} tf-gpu", r"tf-gpu\Scripts\activate")
     return notes, (f"uv venv --seed --python {python} tf-gpu && . tf-gpu/bin/activate",)
 
 
-def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Iterator[str]:
+def _after(chosen: Installation, commands: Sequence[str], in_image: bool, has_cuda: bool) -> Iterator[str]:
     """Yield the commands that complete what the commands install, with the same Python."""
     match = next(filter(None, map(_INSTALLER.search, commands)), None)
     python, install = "python", "python -m pip install"
@@ -657,8 +671,10 @@ def _after(chosen: Installation, commands: Sequence[str], in_image: bool) -> Ite
     # They may already tell the loader about NVIDIA's wheels.
     named = any("/nvidia/*/lib" in command for command in commands)
     run = "RUN " if in_image else ""
-    for wanted in (*chosen.besides, *chosen.afterwards):
-        if not any(f'"{wanted}"' in command for command in commands):
-            yield f'{run}{install} "{wanted}"'
+    for group in (chosen.besides, chosen.afterwards):
+        wanted = [one for one in group if not any(f'"{one}"' in command for command in commands)]
+        # conda's own packages of CUDA take the place of NVIDIA's wheels.
+        if quoted := " ".join(f'"{one}"' for one in wanted if not (has_cuda and one.startswith("nvidia-"))):
+            yield f"{run}{install} {quoted}"
     if chosen.library_path and not named:
         yield _CONFIGURE_LOADER.format(python) if in_image else export_library_path(python.lstrip("!"))

@@ -348,6 +348,7 @@ def _targets(newest_cudnn: str) -> tuple[str, ...]:
         model.name
         for model in hardware.gpus()
         if model.data_center
+        and model.machine is None
         and cudnn_rules.fits_gpu(newest_cudnn, model.compute_capability).outcome is Outcome.WORKS
     )
 

@@ -223,6 +223,9 @@ class GpuSupport:
     reason: Annotated[
         Reason | None, "If `drivers` is empty, the deciding reason, in the same form as in a prediction."
     ]
+    instead: Annotated[
+        str | None, "The CUDA and cuDNN of these drivers, if those of `image` work with none; otherwise null."
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -255,8 +258,13 @@ class ImageSupport:
         return found
 
 
-def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
-    """Return what a `gpu` image supports. mode: only `eager` or `xla`; None: both. Raises UnknownRelease."""
+def image_support(
+    image: ImageSpec, mode: str | None = None, instead: ImageSpec | None = None
+) -> ImageSupport:
+    """Return what a `gpu` image supports. mode: only `eager` or `xla`; None: both. Raises UnknownRelease.
+
+    instead: the image of the same release for the GPUs on which only that one works.
+    """
     assert image.cuda is not None and image.cudnn is not None
     found = find_release(image.tensorflow)
     floor = hardware.minor_version(CudaVersion.parse(image.cuda.version).major)
@@ -268,13 +276,13 @@ def image_support(image: ImageSpec, mode: str | None = None) -> ImageSupport:
         cuda=image.cuda.version,
         cudnn=policies.cudnn_version(found, image.cudnn),
         driver=str(floor.driver) if floor else None,
-        gpus=tuple(_rows(image, mode)),
+        gpus=tuple(_rows(image, mode, instead)),
         mode=mode,
         reasons=tuple(_about(mode, of_image(image))),
     )
 
 
-def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
+def _rows(image: ImageSpec, mode: str | None, instead: ImageSpec | None) -> Iterator[GpuSupport]:
     """Yield the support of each compute capability, followed by that of models that a fact names."""
     installed = judge_software(software_of(image), ANY_HOST)
 
@@ -284,8 +292,8 @@ def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
 
     groups: dict[ComputeCapability, dict[tuple[Reason, ...], list[hardware.Gpu]]] = {}
     for model in hardware.gpus():
-        # Jetson needs another build of TensorFlow.
-        if model.kind != hardware.EMBEDDED:
+        # A processor of another architecture needs another build of TensorFlow.
+        if model.machine is None:
             capability = model.compute_capability
             group = groups.setdefault(capability, {known(capability, None): []})
             group.setdefault(known(capability, model.slug), []).append(model)
@@ -297,7 +305,13 @@ def _rows(image: ImageSpec, mode: str | None) -> Iterator[GpuSupport]:
                 others = "other GPUs" if reasons == usual else ", ".join(names)
                 label = f"{capability}, {others}" if len(group) > 1 else str(capability)
                 slug = None if reasons == usual else models[0].slug
-                yield _gpu_support(image, capability, slug, label, names, mode)
+                found = _gpu_support(image, capability, slug, label, names, mode)
+                if found.reason is not None and instead is not None and instead.cuda and instead.cudnn:
+                    other = _gpu_support(instead, capability, slug, label, names, mode)
+                    if other.drivers or (other.eager_drivers and not found.eager_drivers):
+                        versions = f"CUDA {instead.cuda.version} and cuDNN {instead.cudnn.version}"
+                        found = replace(other, instead=versions)
+                yield found
 
 
 def _gpu_support(

@@ -425,7 +425,8 @@ def nearest_inspected(version: str) -> Release | None:
     except InvalidVersion:
         return None
     known = releases()
-    if any(Version(one.version) == asked for one in known):
+    # "2" is no release.
+    if "." not in version or any(Version(one.version) == asked for one in known):
         return None
     if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):
         return known[0]

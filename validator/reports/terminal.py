@@ -221,9 +221,9 @@ def _drivers(need: GpuSupport) -> Text:
         found = styled("unknown")
     else:
         found = Text("no driver works", style="red")
-    if not need.eager_drivers or need.eager_drivers == need.drivers:
-        return found
-    return Text.assemble(f"eager: {driver_range(need.eager_drivers)}; with XLA: ", found)
+    if need.eager_drivers and need.eager_drivers != need.drivers:
+        found = Text.assemble(f"eager: {driver_range(need.eager_drivers)}; with XLA: ", found)
+    return Text.assemble(found, f", with {need.instead}") if need.instead else found
 
 
 def driver_range(numbers: Sequence[int]) -> str:
