@@ -70,6 +70,14 @@ def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFi
     assert f"{says} none; require tensorflow[and-cuda]==2.18.1" in capsys.readouterr().out
 
 
+def test_two_packages_of_tensorflow_overwrite_each_other(
+    requirements: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requirements.write_text("tensorflow==2.18.1\ntensorflow-cpu==2.18.1\n")
+    cli.run(["predict", "--requirements", str(requirements), "--host", "t4:570"])
+    assert "unknown\n  tensorflow-cpu and tensorflow are both installed" in capsys.readouterr().out
+
+
 def test_each_mode_has_its_reason(requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requirements.write_text("tensorflow[and-cuda]==2.21.0\n")
     cli.run(["predict", "--requirements", str(requirements), "--host", "5070TI:580"])

@@ -591,9 +591,10 @@ def _on_host(environment: Environment, host: HostClass) -> Iterator[OnHost]:
         (case.tensorflow, _predicted(environment, pin, case, host).ruled_out(stated)) for case in cases
     ]
     # pip takes the newest release that it can install. Which Python is used may not be stated.
-    fitting = [one for one in predictions if not _refused(one[1], "python_without_wheel")] or predictions
-    installable = [one for one in fitting if not _refused(one[1], "requirement_unmet")] or fitting
-    newest = [one for one in installable if one[0] == installable[-1][0]]
+    for rule in ("python_without_wheel", "requirement_unmet"):
+        fitting = [one for one in predictions if all(each.rule != rule for each in one[1].reasons)]
+        predictions = fitting or predictions
+    newest = [one for one in predictions if one[0] == predictions[-1][0]]
     release, found = ([one for one in newest if one[1].outcome is not Outcome.FAILS] or newest)[-1]
     about = tuple(_about_python(reason, release, environment.python) for reason in found.reasons)
     yield OnHost(pin.place, release, host.identifier, replace(found, reasons=about))
@@ -603,19 +604,22 @@ def _predicted(environment: Environment, pin: Pin, case: _Case, host: HostClass)
     software = _software(environment, pin, case, None)
     found = judge.judge(_completed(software), host_of(host))
     release = release_of_any_age(case.tensorflow)
-    if release and found.outcome is Outcome.UNKNOWN and "cudnn" in found.missing:
-        instead = f"require {requirement(release)}, which brings them" if has_extra(release) else "state them"
+    rules = {reason.rule for reason in found.reasons}
+    if (
+        release
+        and found.outcome is Outcome.UNKNOWN
+        and "cudnn" in found.missing
+        and "cpu_package" not in rules
+    ):
+        instead = f"it needs CUDA {release.cuda} and cuDNN {release.cudnn}"
+        instead = f"require {requirement(release)}, which brings them" if has_extra(release) else instead
         text = (
             f"it is not known which {'cuDNN' if software.cuda else 'CUDA and cuDNN'} tensorflow"
             f" {release.version} finds, because the file installs none; {instead}"
         )
-        open_ = release.fact.unknown(text, "cuda_libraries_not_installed")
-        found = replace(found, reasons=(open_, *found.reasons))
+        reason = release.fact.unknown(text, "cuda_libraries_not_installed")
+        found = replace(found, reasons=(reason, *found.reasons))
     return found.ruled_out(_before_running(environment, pin, case))
-
-
-def _refused(prediction: Prediction, rule: Rule) -> bool:
-    return any(one.rule == rule and one.outcome is Outcome.FAILS for one in prediction.reasons)
 
 
 def _completed(software: Software) -> Software:
