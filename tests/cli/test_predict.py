@@ -38,6 +38,10 @@ def predict(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any
         (f"{T4} --system wsl2", "works", None),
         (f"{T4} --kernel-modules open", "works", None),
         (f"{T4} --extra", "works", None),
+        # pip refuses this package, and the extra can't be installed with the newest Python.
+        (f"{T4} --package keras==2.15.0", "fails", "requirement_unmet"),
+        ("--tensorflow 2.14.1 --extra --driver 570 --gpu t4", "works", None),
+        ("--tensorflow 2.14.1 --extra --python 3.11 --driver 570 --gpu t4", "fails", "known_issue"),
         (f"{T4} --package torch==2.9.1", "works", None),
         (f"{T4} --package torch==2.6.0", "fails", "mixed_frameworks"),
         (f"{T4} --package Tensorflow_CPU==2.18.1", "fails", "cpu_package"),

@@ -64,7 +64,34 @@ def test_a_pin_that_allows_several_releases_fails_only_if_all_do(
 def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
     requirements.write_text("tensorflow==2.18.1\n")
     cli.run(["predict", "--requirements", str(requirements), "--host", "t4:570"])
-    assert "unknown\n  not known: cuDNN" in capsys.readouterr().out
+    says = (
+        "unknown\n  it is not known which CUDA and cuDNN tensorflow 2.18.1 finds, because the file installs"
+    )
+    assert f"{says} none; require tensorflow[and-cuda]==2.18.1" in capsys.readouterr().out
+
+
+def test_two_packages_of_tensorflow_overwrite_each_other(
+    requirements: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requirements.write_text("tensorflow==2.18.1\ntensorflow-cpu==2.18.1\n")
+    cli.run(["predict", "--requirements", str(requirements), "--host", "t4:570"])
+    assert "unknown\n  tensorflow-cpu and tensorflow are both installed" in capsys.readouterr().out
+
+
+def test_each_mode_has_its_reason(requirements: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    requirements.write_text("tensorflow[and-cuda]==2.21.0\n")
+    cli.run(["predict", "--requirements", str(requirements), "--host", "5070TI:580"])
+    head, why = capsys.readouterr().out.splitlines()
+    assert head.endswith(": fails (eager unknown, XLA fails)")
+    assert "writes PTX ISA 8.5" in why and "the wheel does not find libcusolver" in why
+
+
+@pytest.mark.parametrize(("driver", "branch"), [("12.2", "r535"), ("535", "r535"), ("12.8", "r570")])
+def test_a_host_has_a_driver_or_the_cuda_that_nvidia_smi_shows(
+    driver: str, branch: str, requirements: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (found,) = predicted(capsys, requirements, f"t4:{driver}")
+    assert found["host"] == f"{branch}-t4"
 
 
 @pytest.mark.parametrize(
@@ -77,6 +104,18 @@ def test_what_is_not_known_is_named(requirements: Path, capsys: pytest.CaptureFi
         (["tensorflow[and-cuda]==2.20.0"], "a100:580", "2.20.0", "works"),
         (["tensorflow[and-cuda]==2.20.0"], "v100:580", "2.20.0", "fails"),
         (["tensorflow[and-cuda]==2.20.0", "nvidia-cudnn-cu12<9.11"], "v100:580", "2.20.0", "works"),
+        # A framework decides which cuDNN that is.
+        (["tensorflow[and-cuda]==2.20.0", "torch==2.6.0"], "t4:550", "2.20.0", "fails"),
+        (["tensorflow[and-cuda]==2.20.0", "torch==2.8.0"], "v100:580", "2.20.0", "works"),
+        # pip goes back to a release that accepts the other packages, and somebody chooses a Python that fits.
+        (["tensorflow[and-cuda]>=2.14,<2.19", "keras==2.14.0"], "t4:550", "2.14.1", "works"),
+        (["tensorflow[and-cuda]==2.15.1", "keras==3.5.0"], "t4:550", "2.15.1", "fails"),
+        # Fewer numbers stand for zeros, not for any patch release.
+        (["tensorflow[and-cuda]==2.15"], "t4:550", "2.15.0", "fails"),
+        (["tensorflow[and-cuda]==2.17"], "t4:550", "2.17.0", "works"),
+        (["tensorflow==2.16"], "t4:550", "2.16.0", "fails"),
+        # These two overwrite each other's files.
+        (["tensorflow[and-cuda]==2.18.1", "tensorflow-cpu==2.18.1"], "t4:550", "2.18.1", "unknown"),
     ],
 )
 def test_it_is_predicted_what_pip_would_install_today(
@@ -104,10 +143,14 @@ def test_markdown_escapes_a_hostile_name(tmp_path: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("text", "host", "says"),
     [
-        ("numpy\n", "t4:570", "pins no TensorFlow"),
-        ("tensorflow\n", "t4:570", "pins no TensorFlow"),
+        ("numpy\n", "t4:570", "does not say which TensorFlow pip"),
+        ("tensorflow\n", "t4:570", "does not say which TensorFlow pip"),
+        ("tensorflow==latest\n", "t4:570", "does not say which TensorFlow pip"),
+        ("tensorflow==2.18.1; python_version < '3.11'\n", "t4:570", "does not say which TensorFlow pip"),
+        ("tf-nightly==2.23.0.dev20261101\n", "t4:570", "does not say which TensorFlow pip"),
         ("tensorflow==2.18.1\n", "t4", "is not a GPU and a driver"),
-        ("tensorflow==2.18.1\n", "t4:new", "is not a driver release"),
+        ("tensorflow==2.18.1\n", "t4:new", "is neither a driver nor a CUDA version"),
+        ("tensorflow==2.18.1\n", "t4:19.9", "no known driver branch shows CUDA 19.9"),
         ("tensorflow==2.18.1\n", "rtx 1:570", "rtx 1"),
     ],
 )

@@ -40,7 +40,7 @@ def test_nothing_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert (shown.out, shown.err) == ("", "Nothing found in 1 file.\n")
 
 
-@pytest.mark.parametrize("version", ["2.45", "2.99", "2.16.99"])
+@pytest.mark.parametrize("version", ["2.45.0", "2.99.1", "2.16.99"])
 def test_a_release_that_may_be_newer_than_the_facts_is_not_checked(
     version: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +61,7 @@ def test_every_format_says_on_stderr_that_a_release_is_not_checked(
     shown = capsys.readouterr()
     assert shown.out == out
     (line,) = shown.err.splitlines()
-    assert line.startswith(f'{path}:1: not checked: tensorflow "2.99" is not known')
+    assert line.startswith(f'{path}:1: not checked: tensorflow "2.99.0" is not known')
 
 
 def test_annotations_of_a_hostile_name_stay_one_command(

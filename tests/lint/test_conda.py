@@ -49,6 +49,12 @@ def test_an_environment_of_conda(tmp_path: Path, lines: list[str], expected: lis
     assert short(write(tmp_path, "environment.yml", text)) == moved
 
 
+def test_the_fix_names_the_libraries_of_conda(tmp_path: Path) -> None:
+    text = "dependencies:\n- cudatoolkit=11.8\n- pip:\n  - tensorflow==2.18.0\n"
+    (finding,) = found(write(tmp_path, "environment.yml", text))
+    assert finding.fix.startswith("Use CUDA 12.5 and cuDNN 9.3.0, or newer ones")
+
+
 def test_requirements_files_that_pip_includes_are_read(tmp_path: Path) -> None:
     write(tmp_path, "deps/limits.txt", "nvidia-cudnn-cu12==8.9.7.29\n")
     write(tmp_path, "deps/pip.txt", "tensorflow==2.15.1\n")

@@ -128,6 +128,16 @@ def codes(directory: Path, text: str, name: str = "Dockerfile") -> list[str]:
         ("FROM tensorflow/tensorflow:2.18.0-gpu-jupyter\n", ["cudnn_of_another_major"]),
         ("FROM tensorflow/tensorflow:2.17.0-gpu\n", []),
         ("FROM tensorflow/tensorflow:2.18.0\n", []),
+        ("FROM tensorflow/tensorflow:2.18.0\nENV CUDA_VISIBLE_DEVICES=-1\n", []),
+        (
+            "FROM tensorflow/tensorflow:2.18.0-jupyter\nENV NVIDIA_VISIBLE_DEVICES=all\n",
+            ["cuda_libraries_not_installed"],
+        ),
+        (
+            "FROM tensorflow/tensorflow:2.18.0\nENV NVIDIA_VISIBLE_DEVICES=all\n"
+            "RUN pip install 'tensorflow[and-cuda]==2.18.0'\n",
+            [],
+        ),
         ("FROM tensorflow/tensorflow:latest-gpu\n", []),
         ("FROM nvcr.io/nvidia/tensorflow:25.02-tf2-py3\n", []),
         ("FROM tensorflow/tensorflow:2.18.0-gpu\nRUN pip install 'tensorflow[and-cuda]==2.18.0'\n", []),

@@ -14,7 +14,11 @@ from pathlib import Path
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from validator.lint.findings import CODES, reader_of
+from validator.compat.hardware import gpu
+from validator.lint.findings import CODES, on_hosts, reader_of
+from validator.model.prediction import OnHost, Outcome, Reason
+from validator.model.spec import HostClass
+from validator.versions import DriverRelease
 
 from .support import found, write
 
@@ -331,6 +335,19 @@ def cases() -> list[ParameterSet]:
     return found
 
 
+HOSTS = [
+    HostClass(f"r580-{one}", DriverRelease(580), gpu(one).compute_capability, one) for one in ("t4", "h100")
+]
+
+
+def failing(one: OnHost) -> list[Reason]:
+    return [reason for reason in one.prediction.reasons if reason.outcome is Outcome.FAILS]
+
+
+def outcomes(path: Path) -> set[Outcome]:
+    return {one.prediction.outcome for one in on_hosts([path], HOSTS)}
+
+
 def prepared(directory: Path, kind: Kind, software: Software) -> Path:
     """Write a file of a kind, and return the one to check."""
     path = write(directory, kind.file, kind.write(software))
@@ -345,8 +362,12 @@ def test_a_kind_of_file_with_a_fault(kind: Kind, code: str, fault: Fault, tmp_pa
     text = Path(finding.place.file).read_text(encoding="utf-8").splitlines()
     near = " ".join(text[max(0, finding.place.line - 2) : finding.place.line + 1])
     assert re.search(fault.blamed, near), (finding.place, near)
+    # `predict` knows what `lint` knows, and says nothing about GPUs that contradicts it.
+    assert outcomes(path) == {Outcome.FAILS}
     path = prepared(tmp_path, kind, fault.good)
     assert found(path, for_gpu=fault.for_gpu) == []
+    rules = {reason.rule for one in on_hosts([path], HOSTS) for reason in failing(one)}
+    assert code not in rules
 
 
 def test_every_code_and_every_kind_is_tried() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .support import short, write
+from .support import found, short, write
 
 UV = """
 version = 1
@@ -110,11 +110,21 @@ def test_packages_of_two_groups_are_not_judged_together(tmp_path: Path) -> None:
     assert short(write(tmp_path, "poetry.lock", text)) == []
 
 
-def test_the_python_of_a_lock(tmp_path: Path) -> None:
-    text = (
-        POETRY.format(group="main", more="").replace(">=3.9,<3.13", ">=3.13").replace("8.9.7.29", "9.3.0.75")
-    )
-    assert short(write(tmp_path, "poetry.lock", text)) == ["18:1 python_without_wheel"]
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        ("poetry.lock", 'python-versions = ">=3.13"'),
+        ("poetry.lock", 'python-versions = "^3.13"'),
+        ("pdm.lock", 'requires_python = ">=3.13"'),
+        ("pdm.lock", '[[metadata.targets]]\nrequires_python = ">=3.13"'),
+    ],
+)
+def test_the_python_of_a_lock(name: str, stated: str, tmp_path: Path) -> None:
+    text = POETRY.format(group="main", more="").replace("8.9.7.29", "9.3.0.75")
+    path = write(tmp_path, name, text.replace('python-versions = ">=3.9,<3.13"', stated))
+    (finding,) = found(path)
+    assert (finding.place.line, finding.code) == (18 + stated.count("\n"), "python_without_wheel")
+    assert "no wheel for any Python that the file allows (" in finding.message
 
 
 def test_a_standard_lock(tmp_path: Path) -> None:

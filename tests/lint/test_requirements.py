@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from validator.compat.releases import known_versions
 from validator.errors import InputError
 
 from .support import found, short, write
@@ -21,6 +22,7 @@ from .support import found, short, write
         ("tensorflow==2.18.0\nnvidia-cudnn-cu12==9.x\n", ["2:1 invalid_version"]),
         ("tensorflow[and-cuda] == 2.x  # the newest\n", ["1:1 invalid_version"]),
         ("tensorflow==2.18.0\nnumpy>=1.2\nnumpy==1.x.y\n", ["3:1 invalid_version"]),
+        ("tensorflow==latest\n", ["1:1 invalid_version"]),
         ("tensorflow==2.18.0\nnvidia-cudnn-cu12==9.*\n", []),
         ("tensorflow==2.18.0\nnvidia-cudnn-cu12==9.${MINOR}\n", []),
         ("tensorflow==2.18.0\nnvidia-cudnn-cu12=={{ cudnn }}\n", []),
@@ -48,6 +50,10 @@ from .support import found, short, write
         ("tensorflow==2.17.1\nnumpy~=2.0\n", ["2:1 known_issue"]),
         ("tensorflow>=2.9,<2.12\nnumpy==2.*\n", ["2:1 known_issue"]),
         ("tensorflow==2.10.1\nnumpy\n", []),
+        # What pip refuses as well is said once, and only if every allowed release is refused.
+        ("tensorflow==2.15.1\nnumpy==2.0.0\n", ["2:1 known_issue"]),
+        ("tensorflow>=2.14,<2.16\nkeras==3.5.0\n", ["2:1 requirement_unmet"]),
+        ("tensorflow>=2.14,<2.17\nkeras==3.5.0\n", []),
         ("tensorflow==2.10.1\nnumpy>=1.26\n", []),
         ("tensorflow==2.10.1\nnumpy<3\n", []),
         ("tensorflow==2.18.0\nnumpy==2.0.0\n", []),
@@ -87,6 +93,16 @@ def test_a_finding_says_what_to_write_instead(tmp_path: Path) -> None:
     assert "nvidia-cudnn-cu12>=9.3,<10" in finding.fix
     assert "tensorflow[and-cuda]==2.18.0" in finding.fix
     assert finding.source
+
+
+@pytest.mark.parametrize("version", [one for one in known_versions() if one.endswith(".0")])
+@pytest.mark.parametrize("package", ["tensorflow", "tensorflow[and-cuda]", "tensorflow-gpu"])
+def test_fewer_numbers_stand_for_zeros(package: str, version: str, tmp_path: Path) -> None:
+    whole, short_ = (
+        found(write(tmp_path, "requirements.txt", f"{package}=={one}\nnumpy==2.0.0\n"))
+        for one in (version, version.removesuffix(".0"))
+    )
+    assert whole == short_
 
 
 def test_included_files_and_constraints_count(tmp_path: Path) -> None:

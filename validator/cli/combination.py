@@ -12,10 +12,9 @@ import click
 from ..compat.facts import UnknownGpu, read_on
 from ..compat.hardware import parse_release
 from ..compat.judge import judge, judge_host, parse_driver, parse_gpu
-from ..compat.known_issues import required_cudnn
 from ..compat.offers import first_usable, has_extra, requirement
 from ..compat.policies import allowed_cudnn, candidates, choose
-from ..compat.predict import host_of, software_of
+from ..compat.predict import beside, host_of, newest_python, software_of
 from ..compat.releases import Release, driver_with, release
 from ..errors import InputError, MissingError
 from ..model.prediction import LINUX, PYPI, X86_64, Host, Outcome, Software
@@ -24,8 +23,6 @@ from ..versions import ComputeCapability, CudaVersion, is_numbers, is_release_of
 from .options import print_status
 
 T = TypeVar("T")
-#: Packages that require a cuDNN of their own.
-_WITH_CUDNN = ("torch", "jax-cuda12-plugin")
 _CUDNN = "nvidia-cudnn"
 #: A CUDA version, not a driver: the numbers of drivers begin at 100.
 _SHOWN_CUDA = re.compile(r"\d{1,2}\.\d{1,2}")
@@ -85,7 +82,7 @@ def image_of(asked: Question) -> ImageSpec:
     """Return the image spec, even for a version that the wheel's metadata excludes. Raises InputError."""
     software = asked.software
     tensorflow = release(software.tensorflow or "")
-    python = software.python or tensorflow.pythons[-1]
+    python = software.python or newest_python(tensorflow, software.extra)
     if not is_numbers(python) or python.count(".") != 1:
         raise InputError(f'--python: "{python}" is not a Python version', hint="write it as 3.12")
     if asked.on_cpu:
@@ -135,17 +132,13 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
     usual, stated = software_of(image), asked.software
     if asked.on_cpu:
         return usual
-    tensorflow, installed, given = release(image.tensorflow), usual.versions, stated.versions
-    cuda, cudnn, named_cudnn = usual.cuda, usual.cudnn, asked.cudnn(tensorflow)
+    tensorflow = release(image.tensorflow)
+    named_cudnn, both = asked.cudnn(tensorflow), beside(usual, stated.versions)
+    cuda, cudnn, packages = usual.cuda, usual.cudnn if named_cudnn else both.cudnn, both.packages
     # pip leaves an extra out that the release does not have.
     if not asked.from_pypi or (stated.extra is not None and not (stated.extra and has_extra(tensorflow))):
-        cuda, cudnn = (cuda if stated.cuda else None), (cudnn if named_cudnn else None)
-        installed = {}
-    elif any(name in given for name in _WITH_CUDNN):
-        # The framework decides which cuDNN is installed, unless it is given too.
-        installed.pop(_CUDNN, None)
-        if asked.pip_chooses(tensorflow) and not named_cudnn:
-            cudnn = required_cudnn(tensorflow, given) or cudnn
+        cuda, cudnn = (cuda if stated.cuda else None), (usual.cudnn if named_cudnn else None)
+        packages = stated.packages
     return replace(
         usual,
         python=usual.python if asked.from_pypi else stated.python,
@@ -154,7 +147,7 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
         wheel=stated.wheel or PYPI,
         extra=usual.extra if stated.extra is None else stated.extra,
         library_path=True if stated.extra is None else None,
-        packages=tuple({**installed, **given}.items()),
+        packages=packages,
     )
 
 

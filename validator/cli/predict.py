@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,8 @@ import click
 from .. import __version__
 from ..answers import RejectedField
 from ..compat.evidence import measured_on
-from ..compat.judge import judge, judge_host, judge_uninspected
+from ..compat.judge import judge, judge_host, judge_uninspected, parse_driver, parse_gpu
+from ..compat.known_issues import requirement_unmet
 from ..compat.predict import image_support, software_in
 from ..compat.releases import Release, nearest_inspected, release, release_of_any_age, releases
 from ..errors import EXIT_FAILED, EXIT_OK, InputError
@@ -226,6 +226,8 @@ def predict_one(
             prediction = judge_uninspected(software, host, nearest, asked.mode)
         else:
             prediction = judge(software, host, asked.mode)
+    if asked.from_pypi and not is_given:
+        prediction = prediction.ruled_out(requirement_unmet(image.tensorflow, asked.software.versions))
     # A Jetson has no driver release of its own: its driver is a part of JetPack.
     is_jetson = host.machine == JETSON and prediction.outcome is Outcome.UNKNOWN
     if of_class is None and prediction.outcome is not Outcome.FAILS and not is_jetson:
@@ -344,9 +346,6 @@ def _show_support(asked: Question, format_: str) -> int:
 # project pins work on its machines?
 
 
-_CAPABILITY = re.compile(r"\d{1,2}\.\d")
-
-
 def predict_newest(asked: Question, format_: str) -> int:
     """Print which releases work on a machine, and return the exit code: 1 if none does.
 
@@ -431,9 +430,9 @@ def _host(text: str) -> HostClass:
         raise InputError(
             f'--host: "{text}" is not a GPU and a driver', hint="write it as h100:535.183.01, or 9.0:580"
         )
-    is_capability = _CAPABILITY.fullmatch(gpu) is not None
-    host = Host(driver, capability=gpu) if is_capability else Host(driver, gpu=gpu)
-    named = combination.host_class(Question(host))
+    there = parse_driver(driver)
+    host = replace(parse_gpu(gpu), driver=there.driver or there.driver_cuda)
+    named = combination.host_class(Question(combination.with_driver_of(host)))
     assert named is not None
     return named
 
@@ -442,7 +441,8 @@ def _host(text: str) -> HostClass:
 def lint_command(
     files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True, type=options.PATH),
     for_gpu: bool = flag(
-        "--gpu  Also report what runs only on the CPU even if no file says that the project uses a GPU."
+        "--gpu  Also report what runs only on the CPU if no file says that the project uses a GPU. Only a"
+        " Dockerfile tells whether CUDA is on the system."
     ),
     ignored: tuple[str, ...] = option("--ignore CODE...  Leave out the findings with this code; repeatable."),
     format_: str = options.formats("text", "json", "github", "sarif"),

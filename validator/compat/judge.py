@@ -367,21 +367,17 @@ def _reasons_of(
     yield kernels.search_path(release.version, from_wheels, software.library_path)
 
 
-def without_system_libraries(release: Release) -> Reason:
-    """Return why a release that has no extra fails on a system without CUDA."""
-    return release.fact.fails(
-        f"tensorflow {release.version} was installed without CUDA's libraries; it has no extra that installs"
-        f" them, so CUDA {release.cuda} and cuDNN {release.cudnn} must be on the system",
-        "cuda_libraries_not_installed",
-    )
-
-
 def without_libraries(version: str) -> Reason:
-    """Return why a TensorFlow without the extra fails. version: empty if it is not known."""
-    name, pin = (f"tensorflow {version}", f"=={version}") if version else ("tensorflow", "")
+    """Return why a TensorFlow fails on a system without CUDA. version: empty if it is not known."""
+    release = release_of_any_age(version) if version else None
+    why = f"{f'tensorflow {version}'.rstrip()} was installed without CUDA's libraries"
+    if release is not None and release.extra_style == "none":
+        why += "; it has no extra that installs them, so"
+        text = f"{why} CUDA {release.cuda} and cuDNN {release.cudnn} must be on the system"
+        return release.fact.fails(text, "cuda_libraries_not_installed")
+    pin = f"=={version}" if version else ""
     return facts.rule("platforms", "extra-and-cuda").fails(
-        f"{name} was installed without CUDA's libraries; install tensorflow[and-cuda]{pin}",
-        "cuda_libraries_not_installed",
+        f"{why}; install tensorflow[and-cuda]{pin}", "cuda_libraries_not_installed"
     )
 
 

@@ -287,9 +287,13 @@ def python_wheel(release: Release, python: str) -> Reason:
     """Decide if a release has a wheel for a Python (`3.12`)."""
     if python in release.pythons:
         return _wheels(release.fact).works(f"tensorflow {release.version} has a wheel for Python {python}")
+    return no_wheel_for(release, f"Python {python}")
+
+
+def no_wheel_for(release: Release, pythons: str) -> Reason:
+    """Return the reason that a release has no wheel for some Pythons, named as in a sentence."""
     return _wheels(release.fact).fails(
-        f"tensorflow {release.version} has no wheel for Python {python},"
-        f" only for {', '.join(release.pythons)}",
+        f"tensorflow {release.version} has no wheel for {pythons}, only for {', '.join(release.pythons)}",
         "python_without_wheel",
     )
 

@@ -4,6 +4,7 @@ conditions.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from ..conditions import Condition, ConditionError, Language, Value, fact_kind
 from ..model.prediction import Outcome, Reason
 from ..versions import (
     ComputeCapability,
+    InvalidVersion,
     Version,
     leading_numbers,
     major,
@@ -22,7 +24,7 @@ from ..versions import (
 )
 from . import facts, hardware, kernels
 from .facts import Fact
-from .releases import Release
+from .releases import Release, build
 
 FAILS = "fails"
 UNKNOWN = "unknown"
@@ -232,12 +234,26 @@ def removed_package(name: str, version: str) -> Reason | None:
     return None
 
 
+def requirement_unmet(version: str, packages: Mapping[str, str]) -> Iterator[Reason]:
+    """Yield why pip does not install a release with packages whose versions its metadata rejects."""
+    built = build(version) if version_or_oldest(version) > version_or_oldest(None) else None
+    for name, wanted in built.requires.items() if built else ():
+        pinned = packages.get(name, "")
+        with contextlib.suppress(InvalidVersion):
+            if built and not any(release_range(one).contains(pinned) for one in wanted):
+                yield built.fact.fails(
+                    f"tensorflow {built.version} requires {name}{' or '.join(wanted)}, and this is {pinned},"
+                    " so pip refuses to install both at once",
+                    "requirement_unmet",
+                )
+
+
 def invalid_version(name: str, version: str) -> Reason:
     """Return why a package that is pinned to an invalid version (`9.x`) can't be installed."""
     series = ".".join(map(str, leading_numbers(version)))
+    instead = f"to allow every {series} release, write {name}=={series}.*" if series else "name a release"
     return facts.rule("frameworks", "package-versions").fails(
-        f'{name}=={version} can\'t be installed, because "{version}" is not a version; to allow every'
-        f" {series} release, write {name}=={series}.*",
+        f'{name}=={version} can\'t be installed, because "{version}" is not a version; {instead}',
         "invalid_version",
     )
 

@@ -26,7 +26,7 @@ from ..model.spec import NO_GPU, Cell, HostClass, ImageSpec, host_identifier
 from ..versions import ComputeCapability, CudaVersion, DriverRelease, leading_numbers, release_range
 from . import facts, hardware, judge, known_issues, policies
 from .judge import judge_host, judge_software
-from .releases import newest, release_of_any_age
+from .releases import Release, newest, release_of_any_age
 from .releases import release as find_release
 
 #: The wheels of a lock whose versions the rules use, without the -cuNN suffix.
@@ -97,6 +97,28 @@ def _software_of(image: ImageSpec, locked: tuple[tuple[str, str], ...]) -> Softw
         extra=cuda.floats or cudnn.floats,
         packages=tuple(installed.items()),
     )
+
+
+def beside(usual: Software, given: Mapping[str, str]) -> Software:
+    """Return software with other packages, by full name. A framework among them decides which cuDNN pip
+    installs, if it pins one that the release's extra allows.
+    """
+    packages, cudnn = usual.versions, usual.cudnn
+    if any(name in given for name in known_issues.with_cudnn()):
+        packages.pop("nvidia-cudnn", None)
+        release = release_of_any_age(usual.tensorflow or "")
+        if usual.extra and release is not None and release.extra_style == "range":
+            cudnn = known_issues.required_cudnn(release, given) or cudnn
+    return replace(usual, cudnn=cudnn, packages=tuple({**packages, **given}.items()))
+
+
+def newest_python(release: Release, extra: bool | None) -> str:
+    """Return the newest Python for which pip can install a release, or else the newest with a wheel."""
+    for python in reversed(release.pythons):
+        reasons = judge.of_software(Software(release.version, python, extra=extra, wheel=PYPI), ANY_HOST)
+        if all(reason.outcome is not Outcome.FAILS for reason in reasons):
+            return python
+    return release.pythons[-1]
 
 
 def _used_wheels(wheels: Mapping[str, str] | None) -> tuple[tuple[str, str], ...]:

@@ -66,7 +66,7 @@ def base_image(reference: str) -> BaseImage:
     if name == "nvidia/cuda" or name.endswith("/nvidia/cuda"):
         return _cuda(tag)
     if name == "tensorflow/tensorflow" or name.endswith("/tensorflow/tensorflow"):
-        return _tensorflow(f"tensorflow/tensorflow:{tag}", tag)
+        return _tensorflow(tag)
     if match["registry"] == "nvcr.io" and name == "nvidia/tensorflow":
         return BaseImage(for_gpu=True)
     if name in ("python", "library/python"):
@@ -87,13 +87,18 @@ def _cuda(tag: str) -> BaseImage:
     )
 
 
-def _tensorflow(reference: str, tag: str) -> BaseImage:
+def _tensorflow(tag: str) -> BaseImage:
+    version, *variants = (tag or "latest").split("-")
+    if "gpu" not in variants:
+        # It has the Python and the TensorFlow of the variant for GPUs.
+        other = _tensorflow("-".join((version, "gpu", *variants)))
+        return replace(other, cuda="", cudnn="", without_cuda=other.cuda != "", for_gpu=False)
     try:
-        contents = software_in(reference)
+        contents = software_in(f"tensorflow/tensorflow:{tag}")
     except InputError:
         contents = None
     if contents is None or contents.cuda is None:
-        return BaseImage(for_gpu="gpu" in tag.split("-"))
+        return BaseImage(for_gpu=True)
     release = contents.tensorflow if _RELEASE.match(tag) else ""
     return BaseImage(contents.cuda, contents.cudnn or "", contents.python or "", release or "", for_gpu=True)
 

@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .._vendor.packaging.specifiers import SpecifierSet
 from ..compat import judge, kernels, known_issues, releases
 from ..compat.facts import UnknownRelease
-from ..compat.offers import has_extra, newest_that_works, requirement
-from ..compat.policies import choose, cudnn_releases
-from ..compat.predict import ANY_HOST, host_of, image_with, software_of
+from ..compat.offers import has_extra, installed, newest_that_works, requirement
+from ..compat.policies import cudnn_releases
+from ..compat.predict import ANY_HOST, beside, host_of, image_with, newest_python
 from ..compat.releases import Release, known_versions, release_of_any_age
 from ..errors import InputError
 from ..model.prediction import (
@@ -35,9 +34,9 @@ from ..model.prediction import (
     Rule,
     Software,
 )
-from ..model.spec import LATEST, HostClass, ImageSpec, Variant
+from ..model.spec import HostClass
 from ..system.runs import temporary_directory
-from ..versions import InvalidVersion, Version, leading_numbers
+from ..versions import Version, leading_numbers
 from . import dockerfile, pins
 from .dockerfile import Read, reader
 from .pins import READ_WITHIN, TENSORFLOW, Environment, Pin, Source, Stated, pythons_within
@@ -79,18 +78,20 @@ _TELL_THE_LOADER = (
 )
 
 
-def fix(code: Rule, version: str, python: Stated | None, *, from_image: bool) -> str:
+def fix(code: Rule, version: str, python: Stated | None, blamed: Stated | None) -> str:
     """Return what to do about a finding, as sentences; nothing where its message says it.
 
-    version: the TensorFlow release, empty if it is not known. from_image: True if a base image is to blame.
+    version: the TensorFlow release, empty if it is not known. blamed: what else than a package is to blame.
     """
     release = release_of_any_age(version) if version else releases.newest()
     if release is None:
         return ""
     if code in ("cuda_of_another_version", "cudnn_of_another_major", "cudnn_older_than_built"):
-        return _libraries(release, from_image)
+        return _libraries(release, blamed)
     if code == "python_without_wheel":
         return _python(release, python)
+    if code == "cuda_libraries_not_installed" and blamed and blamed.image:
+        return "Use the base image for GPUs, whose tag contains -gpu."
     if code == "cuda_libraries_not_installed" and version and not has_extra(release):
         other = _suggested(python) if python else release
         instead = f", or require {requirement(other)}, which brings its own" if has_extra(other) else ""
@@ -125,12 +126,14 @@ def _base_image(cuda: str, cudnn: str) -> str:
     return f"Use a base image with CUDA {cuda} and cuDNN {cudnn}{newer}"
 
 
-def _libraries(release: Release, from_image: bool) -> str:
+def _libraries(release: Release, blamed: Stated | None) -> str:
     measured = releases.build(release.version)
     cudnn = (measured.cudnn if measured else None) or release.cudnn
     parts = []
-    if from_image:
+    if blamed and blamed.image:
         parts.append(f"{_base_image(release.cuda, cudnn)}.")
+    elif blamed:
+        parts.append(f"Use CUDA {release.cuda} and cuDNN {cudnn}, or newer ones of the same major versions.")
     elif release.wheels:
         major, minor = leading_numbers(cudnn)[:2]
         pin = f"nvidia-cudnn-{release.suffix}>={major}.{minor},<{major + 1}"
@@ -182,23 +185,25 @@ class _Case:
 def findings(environment: Environment) -> list[Finding]:
     """Return what can't work in an environment, in no particular order."""
     tensorflow = _tensorflow(environment)
-    found = [_finding(reason, place, environment, "") for reason, place in _hidden(environment, tensorflow)]
+    stated = _stated(environment, tensorflow)
+    found = [_finding(reason, place, environment, "") for reason, place in stated]
     if tensorflow is None or tensorflow.from_conda:
         # Other builds have other libraries.
         return found
-    found += [_finding(reason, place, environment, "") for reason, place in _removed(environment)]
-    for pin in environment.pins:
-        if pin.invalid:
-            reason = known_issues.invalid_version(pin.name, pin.invalid)
-            found.append(_finding(reason, pin.place, environment, ""))
-    if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
-        missing = kernels.no_such_release(tensorflow.exact)
-        if missing is not None:
-            return [*found, _finding(missing, tensorflow.place, environment, "")]
+    if any(one.code == "release_missing" for one in found):
+        return found
     cases = _cases(environment, tensorflow)
     if not cases:
-        for_any = _of_any_release(environment, tensorflow)
-        return found + ([_finding(for_any, tensorflow.place, environment, "")] if for_any else [])
+        # This is wrong whichever release pip installs, even one that the facts lack.
+        from_index = tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None
+        for_any = (
+            judge.without_libraries("") if from_index and _without_cuda(environment, tensorflow) else None
+        )
+        if tensorflow.name in _ON_CPU:
+            for_any = known_issues.cpu_package({tensorflow.name: ""}, None)
+        if for_any and environment.for_gpu:
+            found.append(_finding(for_any, tensorflow.place, environment, ""))
+        return found
     # The messages name the newest combination.
     *older, newest = cases
     reasons = [reason for reason in _against(environment, tensorflow, newest) if reason.rule]
@@ -209,47 +214,38 @@ def findings(environment: Environment) -> list[Finding]:
         reasons = [reason for reason in reasons if reason.rule in rules]
     for reason in reasons:
         place = _blamed(environment, tensorflow, newest, reason)
-        found.append(_finding(reason, place, environment, newest.tensorflow))
-    told = {one.place for one in found}
-    for pin in environment.pins:
-        unmet = None if pin.place in told else _unmet(pin, [case.tensorflow for case in cases])
-        if unmet is not None:
-            found.append(_finding(unmet, pin.place, environment, newest.tensorflow))
+        # pip's refusal is no news about a package that is known to break TensorFlow.
+        if reason.rule != "requirement_unmet" or all(one.place != place for one in found):
+            found.append(_finding(reason, place, environment, newest.tensorflow))
     return found
 
 
-def _unmet(pin: Pin, allowed: Sequence[str]) -> Reason | None:
-    """Return why no release that is allowed accepts the pinned version of a package."""
-    reason = None
-    try:
-        pinned = Version(pin.exact or "")
-    except InvalidVersion:
-        return None
-    for build in map(releases.build, allowed):
-        wanted = build.requires.get(pin.name, ()) if build else ()
-        if build is None or pin.from_conda or not wanted:
-            return None
-        if any(SpecifierSet(one).contains(pinned, prereleases=True) for one in wanted):
-            return None
-        reason = build.fact.fails(
-            f"tensorflow {build.version} requires {pin.name}{' or '.join(wanted)}, and this is {pinned},"
-            " so pip refuses to install both at once",
-            "requirement_unmet",
-        )
-    return reason
+def _stated(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[Reason, Place]]:
+    """Yield what can't work whichever of the allowed versions is installed."""
+    devices = environment.visible_devices
+    on_cpu = not tensorflow or tensorflow.name in _ON_CPU or _without_cuda(environment, tensorflow)
+    if devices and (environment.for_gpu or not on_cpu) and (hidden := judge.reason_hidden(devices.value)):
+        yield hidden, devices.place
+    if tensorflow is None or tensorflow.from_conda:
+        return
+    for pin in environment.pins:
+        last = known_issues.last_of_removed(pin.name)
+        if last is not None and pin.versions is not None and not pin.from_conda:
+            version = pin.exact or (last if pin.versions.contains(last) else "")
+            if removed := known_issues.removed_package(pin.name, version):
+                yield removed, pin.place
+        if pin.invalid:
+            yield known_issues.invalid_version(pin.name, pin.invalid), pin.place
+    if tensorflow.name == TENSORFLOW[0] and tensorflow.exact is not None:
+        missing = kernels.no_such_release(tensorflow.exact)
+        if missing is not None:
+            yield missing, tensorflow.place
 
 
-def _of_any_release(environment: Environment, tensorflow: Pin) -> Reason | None:
-    """Return what is wrong whichever release pip installs for a pin, even one that the facts lack."""
-    if not environment.for_gpu:
-        return None
-    if tensorflow.name in _ON_CPU:
-        return known_issues.cpu_package({tensorflow.name: ""}, None)
-    from_index = tensorflow.name == TENSORFLOW[0] and tensorflow.versions is not None
-    if not from_index or "and-cuda" in tensorflow.extras or not environment.without_cuda:
-        return None
+def _without_cuda(environment: Environment, tensorflow: Pin) -> bool:
+    """Return True if neither the system nor a package is known to bring CUDA's libraries."""
     others = [pin for pin in environment.pins if pin is not tensorflow and not pin.from_conda]
-    return None if _bring_cuda(others) else judge.without_libraries("")
+    return environment.without_cuda and "and-cuda" not in tensorflow.extras and not _bring_cuda(others)
 
 
 def unknown_release(environment: Environment) -> Iterator[tuple[Place, UnknownRelease]]:
@@ -273,10 +269,8 @@ def allowed_software(environment: Environment) -> tuple[Pin | None, list[Softwar
     The newest combination is the last one. There is none if not all of them are known.
     """
     tensorflow = _tensorflow(environment)
-    if tensorflow is None or tensorflow.from_conda:
-        return None, []
-    cases = _cases(environment, tensorflow)
-    return tensorflow, [_software(environment, tensorflow, case, None) for case in cases]
+    cases = _cases(environment, tensorflow) if tensorflow else ()
+    return tensorflow, [_software(environment, tensorflow, case, None) for case in cases if tensorflow]
 
 
 def _tensorflow(environment: Environment) -> Pin | None:
@@ -284,30 +278,9 @@ def _tensorflow(environment: Environment) -> Pin | None:
     return next((by_name[name] for name in TENSORFLOW if name in by_name), None)
 
 
-def _hidden(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[Reason, Place]]:
-    """Yield why TensorFlow sees no GPU, if the environment is meant for one."""
-    stated = environment.visible_devices
-    with_cuda = tensorflow is not None and tensorflow.name not in _ON_CPU
-    if stated is not None and (with_cuda or environment.for_gpu):
-        reason = judge.reason_hidden(stated.value)
-        if reason is not None:
-            yield reason, stated.place
-
-
-def _removed(environment: Environment) -> Iterator[tuple[Reason, Place]]:
-    for pin in environment.pins:
-        last = known_issues.last_of_removed(pin.name)
-        if last is None or pin.versions is None or pin.from_conda:
-            continue
-        version = pin.exact or (last if pin.versions.contains(last) else "")
-        reason = known_issues.removed_package(pin.name, version)
-        if reason is not None:
-            yield reason, pin.place
-
-
 def _cases(environment: Environment, tensorflow: Pin) -> Sequence[_Case]:
     """Return every combination that the pins allow, the newest last; empty if not all are known."""
-    allowed = _allowed(tensorflow, known_versions())
+    allowed = () if tensorflow.from_conda else _allowed(tensorflow, known_versions())
     pythons: Sequence[str | None] = pythons_within(environment.python.value) if environment.python else ()
     pin = next((pin for name in _CUDNN for pin in environment.pins if pin.name == name), None)
     known = cudnn_releases(pin.name.rpartition("-")[2]) if pin else ()
@@ -362,13 +335,24 @@ def _against(
     stated = _software(environment, tensorflow, case, without)
     found = [reason for reason in judge.of_software(stated, ANY_HOST) if reason.outcome is Outcome.FAILS]
     found += known_issues.on_some_gpus(judge.judge_software(stated, ANY_HOST).values)
+    return [*found, *_before_running(environment, tensorflow, case, without)]
+
+
+def _before_running(
+    environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None = None
+) -> list[Reason]:
+    """Return why pip does not install a combination, or not all that it needs. without: as for `_against`."""
+    pins = (pin for pin in environment.pins if pin is not without and not pin.from_conda)
+    versions = {pin.name: pin.exact or "" for pin in pins}
+    found = list(known_issues.requirement_unmet(case.tensorflow, versions))
+    stated = _software(environment, tensorflow, case, without)
     release = release_of_any_age(case.tensorflow)
     if stated.extra is not False or release is None or has_extra(release):
         return found
     wheels = any(pin.name.startswith("nvidia-") for pin in environment.pins)
     # Before 2.1, the package `tensorflow` may be a build without CUDA.
     if tensorflow.name in (release.package, "tensorflow-gpu") and not wheels:
-        found.append(judge.without_system_libraries(release))
+        found.append(judge.without_libraries(release.version))
     return found
 
 
@@ -387,6 +371,8 @@ def _software(
         extra = False
     if on_cpu:
         installed = {tensorflow.name: case.tensorflow} if environment.for_gpu else {}
+    elif also_on_cpu := {pin.name: pin.exact or "" for pin in others if pin.name in _ON_CPU}:
+        installed |= {tensorflow.name: case.tensorflow, **also_on_cpu}
     python = None if environment.python is without else case.python
     return Software(
         tensorflow=case.tensorflow,
@@ -459,11 +445,22 @@ def _blamed(environment: Environment, tensorflow: Pin, case: _Case, reason: Reas
 
 
 def _finding(reason: Reason, place: Place, environment: Environment, release: str) -> Finding:
+    reason = _about_python(reason, release, environment.python)
     assert reason.rule is not None
     stated = (environment.cuda, environment.cudnn, environment.python)
-    image = any(one is not None and one.image and one.place == place for one in stated)
-    says = fix(reason.rule, release, environment.python, from_image=image)
+    blamed = next((one for one in stated if one is not None and one.place == place), None)
+    says = fix(reason.rule, release, environment.python, blamed)
     return Finding(place, reason.rule, reason.sentence, says, reason.fact, reason.source)
+
+
+def _about_python(reason: Reason, version: str, python: Stated | None) -> Reason:
+    """Return the reason with the range of Pythons that a file allows in place of one of them."""
+    release = release_of_any_age(version)
+    if reason.rule != "python_without_wheel" or not release or not python:
+        return reason
+    if len(pythons_within(python.value)) == 1:
+        return reason
+    return kernels.no_wheel_for(release, f"any Python that the file allows ({python.value})")
 
 
 # Find the reader of a file by its name, and lint files together.
@@ -565,50 +562,64 @@ def on_hosts(paths: Iterable[Path], hosts: Sequence[HostClass]) -> list[OnHost]:
 
     A pin that is installed in several ways, such as with each extra of a project, has its worst prediction.
     If a pin allows several releases, the prediction is for the one that pip would install today. Raises
-    InputError for a file that can't be read, or that pins no TensorFlow that the facts know.
+    InputError for a file that can't be read, or that does not say which TensorFlow is installed.
     """
     found: dict[tuple[Place, str], OnHost] = {}
     for path in paths:
-        asked = [
-            (pin, allowed)
-            for environment in read(path)[0]
-            for pin, allowed in [allowed_software(replace(environment, for_gpu=True))]
-            if pin is not None and allowed
-        ]
-        if not asked:
+        environments = [replace(one, for_gpu=True) for one in read(path)[0]]
+        predicted = [one for each in environments for host in hosts for one in _on_host(each, host)]
+        if not predicted:
             raise InputError(
-                f"{path} pins no TensorFlow that the facts know, so there is nothing to predict",
-                hint="name a file that pins it, such as a lock or requirements.txt with tensorflow==2.21.0",
+                f"{path} does not say which TensorFlow pip installs, so there is nothing to predict",
+                hint="name a file that pins it, such as a lock or requirements.txt with tensorflow==2.21.0;"
+                " use --wheel for a package that is not from PyPI",
             )
-        for pin, allowed in asked:
-            for host in hosts:
-                one = _on_host(pin, allowed, host)
-                before = found.get((one.place, one.host))
-                if before is None or _severity(one) < _severity(before):
-                    found[one.place, one.host] = one
+        # The worst one stays.
+        for one in sorted(predicted, key=lambda one: -WORST_FIRST.index(one.prediction.outcome)):
+            found[one.place, one.host] = one
     return [found[key] for key in sorted(found)]
 
 
-def _severity(one: OnHost) -> int:
-    return WORST_FIRST.index(one.prediction.outcome)
-
-
-def _on_host(pin: Pin, allowed: Sequence[Software], host: HostClass) -> OnHost:
+def _on_host(environment: Environment, host: HostClass) -> Iterator[OnHost]:
+    """Yield the prediction for the TensorFlow that pip would install today, if the pins say which."""
+    pin = _tensorflow(environment)
+    cases = _cases(environment, pin) if pin else ()
+    if pin is None or not cases:
+        return
+    stated = [reason for reason, _ in _stated(environment, pin)]
     predictions = [
-        (software.tensorflow or "", judge.judge(_completed(software), host_of(host))) for software in allowed
+        (case.tensorflow, _predicted(environment, pin, case, host).ruled_out(stated)) for case in cases
     ]
-    # pip takes the newest release that has a wheel for the Python. Which Python that is may not be stated.
-    installable = [one for one in predictions if not _without_wheel(one[1])] or predictions
-    newest = [one for one in installable if one[0] == installable[-1][0]]
-    release, prediction = ([one for one in newest if one[1].outcome is not Outcome.FAILS] or newest)[-1]
-    return OnHost(pin.place, release, host.identifier, prediction)
+    # pip takes the newest release that it can install. Which Python is used may not be stated.
+    for rule in ("python_without_wheel", "requirement_unmet"):
+        fitting = [one for one in predictions if all(each.rule != rule for each in one[1].reasons)]
+        predictions = fitting or predictions
+    newest = [one for one in predictions if one[0] == predictions[-1][0]]
+    release, found = ([one for one in newest if one[1].outcome is not Outcome.FAILS] or newest)[-1]
+    about = tuple(_about_python(reason, release, environment.python) for reason in found.reasons)
+    yield OnHost(pin.place, release, host.identifier, replace(found, reasons=about))
 
 
-def _without_wheel(prediction: Prediction) -> bool:
-    return any(
-        reason.rule == "python_without_wheel" and reason.outcome is Outcome.FAILS
-        for reason in prediction.reasons
-    )
+def _predicted(environment: Environment, pin: Pin, case: _Case, host: HostClass) -> Prediction:
+    software = _software(environment, pin, case, None)
+    found = judge.judge(_completed(software), host_of(host))
+    release = release_of_any_age(case.tensorflow)
+    rules = {reason.rule for reason in found.reasons}
+    if (
+        release
+        and found.outcome is Outcome.UNKNOWN
+        and "cudnn" in found.missing
+        and "cpu_package" not in rules
+    ):
+        instead = f"it needs CUDA {release.cuda} and cuDNN {release.cudnn}"
+        instead = f"require {requirement(release)}, which brings them" if has_extra(release) else instead
+        text = (
+            f"it is not known which {'cuDNN' if software.cuda else 'CUDA and cuDNN'} tensorflow"
+            f" {release.version} finds, because the file installs none; {instead}"
+        )
+        reason = release.fact.unknown(text, "cuda_libraries_not_installed")
+        found = replace(found, reasons=(reason, *found.reasons))
+    return found.ruled_out(_before_running(environment, pin, case))
 
 
 def _completed(software: Software) -> Software:
@@ -619,18 +630,10 @@ def _completed(software: Software) -> Software:
     known = release_of_any_age(software.tensorflow or "")
     if known is None:
         return software
-    python = software.python or known.pythons[-1]
+    software = replace(software, python=software.python or newest_python(known, software.extra))
     if software.cuda is None and software.extra is None:
-        return replace(software, python=python, cuda=known.cuda)
+        return replace(software, cuda=known.cuda)
     if software.extra and known.extra_style == "range":
-        cuda, cudnn = choose(known, LATEST, LATEST)
-        usual = software_of(ImageSpec(known.version, python, Variant.GPU, cuda, cudnn))
-        given = software.versions
-        return replace(
-            software,
-            python=python,
-            cuda=software.cuda or usual.cuda,
-            cudnn=software.cudnn or usual.cudnn,
-            packages=tuple({**usual.versions, **given}.items()),
-        )
-    return replace(software, python=python)
+        both = beside(installed(known, library_path=False), software.versions)
+        return replace(software, cuda=both.cuda, cudnn=both.cudnn, packages=both.packages)
+    return software

@@ -26,8 +26,9 @@ from ..versions import InvalidVersion, Version, minor_in, read_marker
 TENSORFLOW = ("tensorflow", "tensorflow-gpu", "tensorflow-cpu", "intel-tensorflow")
 #: The variable that limits which GPUs CUDA shows to a process.
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
-#: Excludes `$`, `{` and the like, because another tool may fill in a variable or a template.
-_LIKE_VERSION = re.compile(r"\d[\w.+!-]*")
+#: Excludes `$`, `{`, `VERSION` and the like, because another tool may fill in a variable or a template.
+_LIKE_VERSION = re.compile(r"[a-z\d][\w.+!-]*")
+_SHORT = re.compile(r"\d+(?:\.\d+)?")
 #: A package with more parts in its specifiers counts as one whose version is not known.
 _MOST = 100
 
@@ -63,10 +64,11 @@ class Pin:
 
     @property
     def exact(self) -> str | None:
-        """The version, if the pin allows only one."""
+        """The version, if the pin allows only one. For pip, `tensorflow==2.15` is 2.15.0."""
         for one in self.versions or ():
             if one.operator in ("==", "===") and not one.version.endswith(".*"):
-                return one.version
+                short = self.name in TENSORFLOW and not self.from_conda and _SHORT.fullmatch(one.version)
+                return f"{one.version}{'.0' * (2 - one.version.count('.'))}" if short else one.version
         return None
 
 
@@ -169,7 +171,7 @@ def specifier(text: str) -> SpecifierSet | None:
 
 
 def not_a_version(text: str) -> str:
-    """Return the text if it looks like a version but is not a valid one (`9.x`), else an empty string."""
+    """Return the text if it looks like a version but is none (`9.x`, `latest`), else an empty string."""
     try:
         Version(text)
     except InvalidVersion:

@@ -70,7 +70,13 @@ class _Project:
         self.poetry = table_of(document, "tool", "poetry")
         self.hatch = table_of(document, "tool", "hatch", "envs")
         self.pixi = table_of(document, "tool", "pixi")
-        self.python = self._python()
+        self.python = _first(
+            (self.project.get("requires-python"), places.key("project", "requires-python")),
+            (
+                table_of(self.poetry, "dependencies").get("python"),
+                places.key(f"{_POETRY}.dependencies", "python"),
+            ),
+        )
         self.pythons = pythons_of(self.python)
         self.other_index = self._uses_other_index()
         self.pins_of_groups: dict[str, list[Pin]] = {}
@@ -229,15 +235,13 @@ class _Project:
             if pin is not None:
                 yield self._from_source(pin)
 
-    def _python(self) -> Stated | None:
-        requires = self.project.get("requires-python")
-        if isinstance(requires, str) and specifier(requires) is not None:
-            return Stated(requires, self.places.key("project", "requires-python"))
-        asked = table_of(self.poetry, "dependencies").get("python")
-        versions = from_poetry(asked) if isinstance(asked, str) else None
-        if versions is None or not len(versions):
-            return None
-        return Stated(str(versions), self.places.key(f"{_POETRY}.dependencies", "python"))
+
+def _first(*statements: tuple[object, Place]) -> Stated | None:
+    """Return the first statement about Python, in the form of PEP 440 or of Poetry, that can be read."""
+    for text, place in statements:
+        if isinstance(text, str) and (versions := from_poetry(text)):
+            return Stated(str(versions), place)
+    return None
 
 
 def from_poetry(text: str) -> SpecifierSet | None:
@@ -316,14 +320,7 @@ def _environments(
     asked: _Asked, sources: object, versions: list[tuple[Any, Place]], *, complete: bool
 ) -> list[Environment]:
     """Return an environment for each category. versions: of Python, the most exact one first."""
-    python = next(
-        (
-            Stated(version, place)
-            for version, place in versions
-            if isinstance(version, str) and version[:1].isdigit()
-        ),
-        None,
-    )
+    python = _first(*versions)
     other_indexes = _other_indexes(sources)
     pins: dict[str, list[Pin]] = {"": []}
     for category, packages in asked.items():
@@ -385,7 +382,19 @@ def of_lock(path: Path) -> tuple[list[Environment], list[Source]]:
         for position, entry in enumerate(list_of(document.get(table)))
         if isinstance(entry, dict) and isinstance(entry.get("name"), str)
     ]
-    python = _python(document, places)
+    metadata = table_of(document, "metadata")
+    # PDM writes one for each machine that the lock is for.
+    targets = list_of(metadata.get("targets"))
+    python = _first(
+        (document.get("requires-python"), places.key("", "requires-python")),
+        (metadata.get("python-versions"), places.key("metadata", "python-versions")),
+        (metadata.get("requires_python"), places.key("metadata", "requires_python")),
+        *(
+            (table_of(one).get("requires_python"), places.key("metadata.targets", "requires_python"))
+            for one in targets
+            if len(targets) == 1
+        ),
+    )
     pins = _pins(locked, pythons_of(python))
     return [
         Environment(
@@ -472,15 +481,3 @@ def _references(given: object) -> list[tuple[str, frozenset[str]]]:
         if isinstance(name, str) and not is_excluded:
             references.append((normalized(name), frozenset(texts_of(entry.get("extra")))))
     return references
-
-
-def _python(document: Mapping[str, Any], places: Places) -> Stated | None:
-    metadata = table_of(document, "metadata")
-    for table, key, requires in (
-        ("", "requires-python", document.get("requires-python")),
-        ("metadata", "python-versions", metadata.get("python-versions")),
-        ("metadata", "requires_python", metadata.get("requires_python")),
-    ):
-        if isinstance(requires, str) and specifier(requires) is not None:
-            return Stated(requires, places.key(table, key))
-    return None

@@ -352,6 +352,15 @@ class Prediction:
         outcomes = {"eager": self.eager, "XLA": self.xla}
         return ", ".join(f"{name} {outcome.value}" for name, outcome in outcomes.items() if outcome)
 
+    def ruled_out(self, reasons: Iterable[Reason]) -> Prediction:
+        """Return the prediction with reasons that rule it out on every machine, if there are any."""
+        found = tuple(reasons)
+        if not found:
+            return self
+        eager, xla = (one and Outcome.FAILS for one in (self.eager, self.xla))
+        reasons = (*found, *self.reasons)
+        return Prediction(Outcome.FAILS, reasons, eager, xla, self.missing, evidence=self.evidence)
+
     def as_json(self) -> PredictionDocument:
         return {
             "outcome": self.outcome,

@@ -136,12 +136,13 @@ class PinnedDocument(TypedDict):
 
 
 def why(one: OnHost) -> str:
-    """Return the reason that decides as a sentence, or what is not known; nothing if it works."""
-    if one.reason is not None:
-        return one.reason.sentence
-    if one.prediction.outcome is Outcome.UNKNOWN and one.prediction.missing:
-        return f"not known: {', '.join(fact_names(one.prediction.missing))}"
-    return ""
+    """Return what decides as a sentence, for each mode if they differ; nothing if it works."""
+    found = one.prediction
+    against = [reason for reason in found.reasons if reason.outcome is not Outcome.WORKS]
+    others = [reason for reason in against if found.modes and reason.mode != against[0].mode]
+    if not against and found.outcome is Outcome.UNKNOWN and found.missing:
+        return f"not known: {', '.join(fact_names(found.missing))}"
+    return "; ".join(reason.sentence for reason in (*against[:1], *others[:1]))
 
 
 def tried(one: OnHost) -> Iterator[str]:
@@ -156,7 +157,9 @@ def predictions_text(found: Sequence[OnHost]) -> str:
     lines = []
     for one in found:
         place = f"{one.place.file}:{one.place.line}:{one.place.column}"
-        lines.append(one_line(f"{place}: tensorflow {one.tensorflow} on {one.host}: {one.prediction.word}"))
+        word, modes = one.prediction.word, one.prediction.modes
+        shown = word if word == EAGER_ONLY or not modes else f"{word} ({modes})"
+        lines.append(one_line(f"{place}: tensorflow {one.tensorflow} on {one.host}: {shown}"))
         if why(one):
             source = f" ({one.reason.source})" if one.reason else ""
             lines.append(one_line(f"  {why(one)}{source}"))
