@@ -53,6 +53,22 @@ def test_a_title_is_not_the_installed_version(title: str) -> None:
     assert facts_read(found).packages == {"tensorflow": "2.16.1"}
 
 
+@pytest.mark.parametrize("number", [*range(0, 160, 13), 159, 1301, 9020, 10020, 11080, 12050, 13000, 53510])
+def test_a_number_that_no_driver_has_is_no_driver(number: int) -> None:
+    for said in ("Driver Version: ", "NVIDIA driver version: ", "driver ", "CUDA driver version: "):
+        for point in ("", ".35"):
+            assert known(f"I use the GPU here\n{said}{number}{point}").driver is None, said
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(9020, "9.2"), (11080, "11.8"), (12050, "12.5"), (13000, "13.0")]
+)
+def test_the_profiler_prints_versions_of_cuda(number: int, version: str) -> None:
+    stamp = "I0000 00:00:1795751323.656328    2078 cuda_version_variants.cc:52]"
+    assert known(f"{stamp} CUDA driver version: {number}").driver_cuda == version
+    assert known(f"{stamp} CUDA runtime version: {number}").cuda == version
+
+
 @pytest.mark.parametrize("line", ["win10", "OS: win10", "Win 11, native", "### OS platform\nwin10"])
 def test_short_names_of_windows(line: str) -> None:
     assert known(line).system == "windows"

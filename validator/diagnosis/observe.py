@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
+from ..versions import DriverRelease
 from . import commands
 from .catalogue import (
     COMMAND,
@@ -355,6 +356,7 @@ class _Reader:
             for message in messages
             if message.kind != COMMAND
             for values in self._catalogue.values(message, text)
+            if message.kind != "driver" or DriverRelease.or_none(values["version"])
         ]
         if any(message.kind == COMMAND for message in messages):
             observations += (
