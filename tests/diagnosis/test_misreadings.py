@@ -11,6 +11,7 @@ from validator.diagnosis import diagnose_log, text
 from validator.diagnosis.catalogue import Message, catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.observe import observe
+from validator.probe.checks import CHECKS
 
 from .facts_read import facts_read
 
@@ -51,6 +52,20 @@ def test_a_title_is_not_the_installed_version(title: str) -> None:
     found = seen(f"{title}\nI have this in my environment\ntensorflow                   2.16.1\n")
     assert facts_read(found).tensorflow == "2.16.1"
     assert facts_read(found).packages == {"tensorflow": "2.16.1"}
+
+
+@pytest.mark.parametrize("value", ["false", "null", "none", "no", "No", "False"])
+@pytest.mark.parametrize("form", ['  "{}": {},', "{}: {}", "Running in {}: {}", "{} = {}", '{{"{}": "{}"}}'])
+def test_a_field_that_denies_its_name_does_not_show_it(form: str, value: str) -> None:
+    for name in ("wsl", "WSL2", "docker", "Windows", "Google Colab", "Jetson"):
+        found = seen(f"Hello\nTensorFlow 2.21.0 on a GPU, and so on\n{form.format(name, value)}\n")
+        assert not any(map(found.has, ("wsl", "container", "jetson", "hosted_notebook"))), name
+        assert facts_read(found).system is None, name
+
+
+def test_the_titles_of_checks_are_nobody_s_words() -> None:
+    lines = [f'   "title": "{check.title}",' for check in CHECKS]
+    assert not diagnose_log("\n".join(["Hello", *lines])).causes
 
 
 @pytest.mark.parametrize("number", [*range(0, 160, 13), 159, 1301, 9020, 10020, 11080, 12050, 13000, 53510])

@@ -32,7 +32,7 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
 from ..model.record import Outside, Unread
-from ..model.report import Report, ReportError, read_report
+from ..model.report import Report, ReportError, read_report, report_of
 from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
 from ..registry.names import tag_of
@@ -73,11 +73,10 @@ def doctor_command(
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in the active environment, in an image or with another Python; or reads a report, also from
-    LOG if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
-    lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The format markdown is for
-    issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
-    fault that matches no known cause.
+    Runs the probe in the active environment, in an image or with another Python; or reads pasted text from
+    the file LOG, or from stdin if that is -: log lines, a traceback, nvidia-smi, pip list, errors of docker
+    run, a report of the probe, in any mixture. The format markdown is for issue trackers: it leaves out names
+    of people and machines. The exit code is 1 if a cause was found, or a fault that matches no known cause.
     """
     sources = {"a log": log_path, "--report": report_path, "--image": image, "--python": python}
     given = [name for name, value in sources.items() if value is not None]
@@ -85,8 +84,6 @@ def doctor_command(
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
         options.reject(("depth", "save_report"), "has an effect only when the probe runs")
-    if log_path and _is_report(log_path):
-        log_path, report_path = None, log_path
     if log_path:
         from ..diagnosis import diagnose_ends
         from ..diagnosis.text import ends_of
@@ -124,19 +121,8 @@ def doctor_command(
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
-def _is_report(path: Path) -> bool:
-    """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
-    if path.suffix != ".json":
-        return False
-    try:
-        document = codec.parse(read_file(path, codec.LARGEST))
-    except (DocumentError, OSError):
-        return False
-    return isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys()
-
-
 def _read_report(path: Path) -> Report:
-    from ..diagnosis.text import refuse_compressed
+    from ..diagnosis.text import refuse_compressed, split_reports
 
     name = _name(path)
     try:
@@ -146,7 +132,9 @@ def _read_report(path: Path) -> Report:
         raise InputError(f"{name} can't be read: {error.strerror}") from error
     refuse_compressed(content, name)
     try:
-        return read_report(content)
+        # It may be a part of a measurement or of a record.
+        reports, _ = split_reports(content)
+        return report_of(reports[0]) if len(reports) == 1 else read_report(content)
     except ReportError as error:
         raise InputError(
             f"{name} is not a report that can be read: {error}",
