@@ -17,7 +17,7 @@ from ..compat.judge import why_hidden
 from ..compat.known_issues import trait_holds
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
-from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
+from ..versions import ComputeCapability, leading_numbers, major, minor_in, whole_number
 from .catalogue import CPU_WANTED, CUDA_ERROR, CUINIT, PLAIN_QUESTION, section, table
 from .combination import read_software
 from .observations import (
@@ -291,9 +291,20 @@ def cuda_of_libraries(observations: Observations) -> str:
         )
         if len(numbers) > 1:
             return f"{numbers[0]}.{numbers[1]}"
-        if match["name"] in ("dart", "blas") or (match["name"], numbers) == ("solver", (11,)):
+        if match["name"] in ("dart", "blas"):
             return "10.1" if numbers == (10,) else f"{numbers[0]}.0"
+        if (match["name"], numbers) == ("solver", (11,)):
+            return f"{_cuda_with_cusolver_11(observations)}.0"
     return ""
+
+
+def _cuda_with_cusolver_11(observations: Observations) -> int:
+    """Return the CUDA, 11 or 12, whose libcusolver.so.11 is meant: the release in use says it, or else the
+    toolkit."""
+    used = release(observations)
+    build = release_of_any_age(used[0]) if used else None
+    stated = [build.cuda] if build else [one.values["version"] for one in observations.of("cuda")]
+    return 12 if any(major(version) == "12" for version in stated) else 11
 
 
 def gpu_of_ptxas(observations: Observations) -> str | None:
