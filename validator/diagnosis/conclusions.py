@@ -90,6 +90,7 @@ def visible_devices(observations: Observations) -> None:
     """
     counts = (whole_number(counted.values.get("count", ""), 3) for counted in observations.of("gpu_count"))
     count = max((number for number in counts if number is not None), default=None)
+    no_device = observations.with_value("cuda_error", "code", "100")
     for variable in observations.of("variable"):
         name, value = variable.values.get("name"), variable.values.get("value", "").strip("'\" ")
         reason = None
@@ -102,6 +103,8 @@ def visible_devices(observations: Observations) -> None:
                 reason = f"there is no GPU {int(first)}: the machine has only {count}, numbered from 0"
             elif len(set(entries)) < len(entries):
                 reason = "it names the same GPU twice, which CUDA refuses"
+            elif no_device is not None and value.startswith(("GPU-", "MIG-")):
+                reason = "CUDA finds no GPU with this UUID"
             else:
                 reason = why_hidden(value)
         if name and reason:
@@ -195,7 +198,11 @@ def driver_in_logs(observations: Observations) -> None:
     come from a cuda-compat package."""
     reported = observations.first("kernel_driver_version") or observations.first("libcuda_version")
     if reported is not None and not observations.has("driver"):
-        observations.conclude("driver", reported.values, reported)
+        # TensorFlow prints 580.159.04 as 580.159.4, and 384.111 as 384.111.0.
+        *branch, last = reported.values["version"].split(".")
+        point = [last if len(branch) < 2 else last.zfill(2)]
+        version = ".".join([*branch, *(point if point != ["00"] else [])])
+        observations.conclude("driver", {"version": version}, reported)
 
 
 def cudnn_in_logs(observations: Observations) -> None:

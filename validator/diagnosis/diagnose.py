@@ -403,6 +403,8 @@ def diagnose_report(
         observations.add(one)
     count = len(report.checks)
     read = f"a report of {report.started} with {count} check{'s' if count != 1 else ''}"
+    late = [check.id for check in report.checks if check.outcome.value == "timeout"]
+    read += f" ({', '.join(late)} reached the time limit)" if late else ""
     diagnosis = _diagnose(observations, read, image, quotes=quotes)
     if diagnosis.causes:
         return diagnosis
