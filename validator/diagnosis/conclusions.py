@@ -198,10 +198,8 @@ def driver_in_logs(observations: Observations) -> None:
     come from a cuda-compat package."""
     reported = observations.first("kernel_driver_version") or observations.first("libcuda_version")
     if reported is not None and not observations.has("driver"):
-        # TensorFlow prints 580.159.04 as 580.159.4, and 384.111 as 384.111.0.
-        *branch, last = reported.values["version"].split(".")
-        point = [last if len(branch) < 2 else last.zfill(2)]
-        version = ".".join([*branch, *(point if point != ["00"] else [])])
+        # TensorFlow prints 580.159.04 as 580.159.4.
+        version = re.sub(r"^(\d+\.\d+)\.([1-9])$", r"\1.0\2", reported.values["version"])
         observations.conclude("driver", {"version": version}, reported)
 
 
@@ -301,17 +299,12 @@ def cuda_of_libraries(observations: Observations) -> str:
         if match["name"] in ("dart", "blas"):
             return "10.1" if numbers == (10,) else f"{numbers[0]}.0"
         if (match["name"], numbers) == ("solver", (11,)):
-            return f"{_cuda_with_cusolver_11(observations)}.0"
+            # CUDA 11 and 12 have it: the release in use says which one is meant, or else the toolkit.
+            used = release(observations)
+            build = release_of_any_age(used[0]) if used else None
+            stated = [build.cuda] if build else [one.values["version"] for one in observations.of("cuda")]
+            return "12.0" if "12" in map(major, stated) else "11.0"
     return ""
-
-
-def _cuda_with_cusolver_11(observations: Observations) -> int:
-    """Return the CUDA, 11 or 12, whose libcusolver.so.11 is meant: the release in use says it, or else the
-    toolkit."""
-    used = release(observations)
-    build = release_of_any_age(used[0]) if used else None
-    stated = [build.cuda] if build else [one.values["version"] for one in observations.of("cuda")]
-    return 12 if any(major(version) == "12" for version in stated) else 11
 
 
 def gpu_of_ptxas(observations: Observations) -> str | None:

@@ -398,11 +398,10 @@ def diagnose_report(
     quotes: as for `diagnose_log`.
     """
     observations = observe.observe_report(report, catalogue())
-    around = around or Observations()
-    for one in around:
+    for one in around or ():
         observations.add(one)
-    count = len(report.checks)
-    read = f"a report of {report.started} with {count} check{'s' if count != 1 else ''}"
+    checks = "1 check" if len(report.checks) == 1 else f"{len(report.checks)} checks"
+    read = f"a report of {report.started} with {checks}"
     late = [check.id for check in report.checks if check.outcome.value == "timeout"]
     read += f" ({', '.join(late)} reached the time limit)" if late else ""
     diagnosis = _diagnose(observations, read, image, quotes=quotes)
@@ -418,7 +417,7 @@ def diagnose_report(
             works="",
             next_step=_CHECKS_FAILED,
         )
-    if any(around):
+    if any(around or ()):
         return diagnosis
     return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 

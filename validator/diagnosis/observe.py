@@ -329,8 +329,8 @@ class _Reader:
         where, shown = self._place(number), shortened(text.strip(), WIDTH)
         text = _PLACEHOLDER.sub("", text)
         messages = self._catalogue.matches(text)
-        if any(_is_said(message) for message in messages) and _PROGRAM.search(text):
-            messages = [message for message in messages if not _is_said(message)]
+        if messages and _PROGRAM.search(text):
+            messages = [one for one in messages if one.kind not in WORDS and not one.kind.endswith("_said")]
         if any(message.kind in _PLACES for message in messages) and _DENIED_FIELD.search(text):
             kept = self._catalogue.matches(_DENIED_FIELD.sub(" ", text))
             messages = [one for one in messages if one.kind not in _PLACES or one in kept]
@@ -384,10 +384,6 @@ class _Reader:
 
     def _place(self, number: int) -> str:
         return self._source + self._pasted.place(number)
-
-
-def _is_said(message: Message) -> bool:
-    return message.kind in WORDS or message.kind.endswith("_said")
 
 
 def _complaints(text: str) -> str:

@@ -453,17 +453,11 @@ class Pasted:
     each: the size of both parts, if there is a last one.
     """
 
+    report: dict[str, Any] | None = None
+
     def __init__(
-        self,
-        first: bytes,
-        last: bytes,
-        total: int,
-        places: Sequence[str] = (),
-        *,
-        each: int = LIMIT // 2,
-        report: dict[str, Any] | None = None,
+        self, first: bytes, last: bytes, total: int, places: Sequence[str] = (), *, each: int = LIMIT // 2
     ) -> None:
-        self.report = report
         self._first, self._places = first, places
         # The number of lines between the two parts is not known, so the last part has no line numbers.
         self._last = last.partition(b"\n")[2] or last
@@ -548,13 +542,13 @@ def read_ends(ends: Ends, name: str) -> Pasted:
     if len(reports) > 1:
         raise InputError(f"{name} holds {len(reports)} reports", hint="give one, in a file of its own")
     if reports:
-        return Pasted(rest, last, total, each=len(ends.first), report=reports[0])
+        pasted = Pasted(rest, last, total, each=len(ends.first))
+        pasted.report = reports[0]
+        return pasted
     if _REPORT.match(first):
         raise InputError(f"{name} is a report of `check`, not a log", hint=READ_REPORT)
     if _ANSWER.match(first):
-        raise InputError(
-            f"{name} is what this program answered, not a log", hint="give what TensorFlow printed"
-        )
+        raise InputError(f"{name} is what this program answered", hint="give what TensorFlow printed")
     if is_notebook(first):
         return _notebook(first, name)
     return Pasted(first, last, total, each=len(ends.first))
