@@ -125,8 +125,8 @@ class Judgement:
         """The explanation for people, as records hold it."""
         passed = f"all required checks passed on {', '.join(self.gpus) or 'the CPU'}"
         missing = ", ".join(self.missing)
-        ran = ", ".join(name for name in self.missing if name not in self.not_run)
-        not_passed = (ran and f"not passed: {ran}", self.not_run and f"not run: {', '.join(self.not_run)}")
+        ran, absent = ", ".join(n for n in self.missing if n not in self.not_run), ", ".join(self.not_run)
+        not_passed = (ran and f"not passed: {ran}", absent and f"not run: {absent}")
         return {
             Reason.GPU_NOT_HEALTHY: f"the GPU is not healthy: {'; '.join(c.sentence for c in self.wrong)}",
             Reason.CHECKS_WENT_WRONG: "; ".join(_told(check) for check in self.wrong),
