@@ -47,7 +47,9 @@ def test_driver_releases_are_read(text: str, branch: int, point: tuple[float, ..
     assert (release.branch, release.point) == (branch, point)
 
 
-@pytest.mark.parametrize("text", ["", "12.2", "535.", "535.183.01.7", "5351234", "v535", "535.x"])
+@pytest.mark.parametrize(
+    "text", ["", "12.2", "535.", "535.183.01.7", "5351234", "v535", "535.x", "130", "R99", "013.0"]
+)
 def test_other_text_is_no_driver_release(text: str) -> None:
     with pytest.raises(ValueError, match="is not a driver release"):
         DriverRelease.parse(text)
@@ -70,7 +72,7 @@ def test_leading_zeros_do_not_matter_for_order() -> None:
 )
 def test_driver_releases_order_as_their_numbers(one: list[int], other: list[int]) -> None:
     def release(parts: list[int]) -> DriverRelease:
-        return DriverRelease.parse(f"{parts[0] % 900 + 100}.{parts[1]}.{parts[2]}")
+        return DriverRelease.parse(f"{parts[0] % 800 + 200}.{parts[1]}.{parts[2]}")
 
     first, second = release(one), release(other)
     assert (first < second) == ((first.branch, *first.point) < (second.branch, *second.point))
@@ -98,7 +100,7 @@ def test_cuda_versions() -> None:
 
 _DRIVERS = st.builds(
     lambda branch, point: ".".join(map(str, (branch, *point))),
-    st.integers(100, 9999),
+    st.integers(160, 9999),
     st.lists(st.integers(0, 9999), max_size=2),
 ).map(DriverRelease.parse)
 _CUDA = st.builds(CudaVersion, st.integers(0, 99), st.integers(0, 99))

@@ -47,8 +47,8 @@ def test_a_prediction_says_should_work() -> None:
     answer = works(**A100)
     assert answer["headline"] == "TensorFlow 2.21.0 should work in an image, and 2.20.0 with pip."
     assert answer["basis"] == "This is only predicted from published facts, and was not measured."
-    assert works(**A100, verdicts=None)["basis"] == "This is only predicted, from published facts."
-    assert works(gpu="l4")["basis"] == "This is only predicted, from published facts."
+    assert works(**A100, verdicts=None)["basis"] == "This answer is only predicted, from published facts."
+    assert works(gpu="l4")["basis"] == "This answer is only predicted, from published facts."
 
 
 @pytest.mark.parametrize(

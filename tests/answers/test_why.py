@@ -97,7 +97,7 @@ def test_the_limits_are_those_of_doctor() -> None:
     [
         (b"  \n", "is empty"),
         (b"\x1f\x8b\x08", "compressed (gzip)"),
-        (b"a\0b" * 9000, "is binary"),
+        (b"a\0\2b" * 9000, "is binary"),
         (b'{"format": 1, "probe": 2}', "a report"),
     ],
 )

@@ -283,14 +283,48 @@ def test_input_that_is_not_a_log_is_rejected(tmp_path: Path, content: bytes, mes
 # PowerShell redirects into UTF-16.
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 @pytest.mark.parametrize("indent", [None, 1])
-def test_a_report_is_not_a_log(tmp_path: Path, indent: int | None, encoding: str) -> None:
-    path = tmp_path / "report.txt"
-    path.write_text(json.dumps(json.loads(report(H100)), indent=indent), encoding=encoding)
-    with pytest.raises(InputError, match="is a report of `check`, not a log") as caught:
+def test_a_report_is_read_wherever_it_stands(
+    tmp_path: Path, indent: int | None, encoding: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Alone under any name, as a measurement or a record holds it, and below somebody's words."""
+
+    def answer(*arguments: str) -> object:
+        capsys.readouterr()
+        return cli.run(["doctor", *arguments, "--json"]), json.loads(capsys.readouterr().out)["causes"]
+
+    document = json.loads(report(H100))
+    path = tmp_path / "alone.txt"
+    path.write_text(json.dumps(document, indent=indent), encoding=encoding)
+    alone = answer("--report", str(path))
+    assert answer(str(path)) == alone
+    for before, whole in (
+        ("", {"format": 1, "report": document}),
+        ("", {"cell": "a", "checks": document["checks"], "report": document}),
+        ("Here is my report: ", document),
+        ("Hello\n\n", document),
+    ):
+        path.write_text(f"{before}{json.dumps(whole, indent=indent)}\nThanks\n", encoding=encoding)
+        assert answer(str(path)) == alone
+
+
+def test_of_several_reports_one_has_to_be_given(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(f"{json.dumps({'report': json.loads(report(H100))})}\n" * 2)
+    with pytest.raises(InputError, match="holds 2 reports") as caught:
         cli.run(["doctor", str(path)])
-    assert caught.value.hint == "`validator doctor --report FILE` reads a report"
-    named = path.rename(tmp_path / "report.json")
-    assert cli.run(["doctor", str(named), "--json"]) == cli.run(["doctor", "--report", str(named), "--json"])
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("command", ["predict --gpu h100 --driver 580", "doctor README.md"])
+def test_an_answer_of_this_program_is_no_log(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    cli.run([*command.split(), "--json"])
+    path = tmp_path / "answer.json"
+    path.write_text(capsys.readouterr().out)
+    with pytest.raises(InputError, match="is what this program answered"):
+        cli.run(["doctor", str(path)])
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])

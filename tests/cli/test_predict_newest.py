@@ -53,7 +53,7 @@ def test_the_newest_release_and_why_no_newer_one(capsys: pytest.CaptureFixture[s
         f"TensorFlow {newest(answer)['eager']} should work in an image, and 2.13.1 with pip."
     )
     assert "with pip. TensorFlow 2.21.0 does not work here: CUDA 12.9 needs driver 525.60.13 or newer" in text
-    assert "This is only predicted, from published facts." in text
+    assert "This answer is only predicted, from published facts." in text
     assert f"functions that XLA compiles: TensorFlow {newest(answer)['xla']} in an image, 2.13.1 with" in text
     assert f"With pip, TensorFlow {newest(answer)['xla']} does not work here: the extra asks for" in text
     assert "Why no newer release: - 2.20.0 to 2.21.0: CUDA 12.9 needs driver 525.60.13 or newer" in text

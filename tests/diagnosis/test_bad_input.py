@@ -49,6 +49,13 @@ def test_a_dockerfile_with_unknown_instructions_is_read() -> None:
     assert diagnosis.causes[0].code == "visible_devices_misset"
 
 
+@pytest.mark.parametrize("zeros", ["\0", "\0" * 5000])
+def test_zeros_that_a_crash_left_in_a_log_are_no_part_of_it(zeros: str) -> None:
+    expected = diagnosed(LOG.encode()).causes[0].code
+    for text in (LOG + zeros, zeros + LOG, LOG.replace("\n", f"\n{zeros}", 1)):
+        assert diagnosed(text.encode()).causes[0].code == expected
+
+
 def test_a_zip_archive_is_an_error_that_says_what_to_do() -> None:
     archive = io.BytesIO()
     with zipfile.ZipFile(archive, "w") as opened:

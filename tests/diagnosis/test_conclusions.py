@@ -245,3 +245,36 @@ def test_on_windows_it_is_one_with_cuda_there() -> None:
     found = seen(("cuda_library_not_loaded", {"library": "cudart64_110.dll"}), ("os", {"name": "windows"}))
     likely = likely_release(found)
     assert likely is not None and likely.minor == "2.10"
+
+
+@pytest.mark.parametrize("release", [one for one in releases.releases() if one.cuda and not one.prerelease])
+def test_a_library_is_that_of_the_cuda_of_the_release_in_use(release: releases.Release) -> None:
+    """CUDA 11 and CUDA 12 have a libcusolver.so.11."""
+    missing = ("cuda_library_not_loaded", {"library": "libcusolver.so.11"})
+    found = cuda_of_libraries(seen(("tensorflow", {"version": release.version}), missing))
+    assert leading_numbers(found)[:1] == leading_numbers(release.cuda)[:1]
+
+
+@pytest.mark.parametrize(("cuda", "expected"), [("11.2", "11.0"), ("12.5", "12.0"), ("13.0", "11.0")])
+def test_without_a_release_the_toolkit_says_whose_library_it_is(cuda: str, expected: str) -> None:
+    missing = ("cuda_library_not_loaded", {"library": "libcusolver.so.11"})
+    assert cuda_of_libraries(seen(("cuda", {"version": cuda}), missing)) == expected
+
+
+@pytest.mark.parametrize(
+    ("printed", "driver"),
+    [
+        ("580.159.4", "580.159.04"),
+        ("535.104.12", "535.104.12"),
+        ("384.111.0", "384.111.0"),
+        ("570.26", "570.26"),
+    ],
+)
+def test_a_driver_that_tensorflow_prints_is_named_as_nvidia_names_it(printed: str, driver: str) -> None:
+    assert seen(("kernel_driver_version", {"version": printed})).value("driver", "version") == driver
+
+
+def test_a_uuid_that_no_gpu_has_hides_all() -> None:
+    variable = ("variable", {"name": "CUDA_VISIBLE_DEVICES", "value": "GPU-12345678-1234"})
+    assert not seen(variable).has("devices_hidden")
+    assert seen(variable, ("cuda_error", {"code": "100", "place": "cuinit"})).has("devices_hidden")

@@ -11,6 +11,7 @@ from validator.diagnosis import diagnose_log, text
 from validator.diagnosis.catalogue import Message, catalogue
 from validator.diagnosis.observations import Observations
 from validator.diagnosis.observe import observe
+from validator.probe.checks import CHECKS
 
 from .facts_read import facts_read
 
@@ -51,6 +52,36 @@ def test_a_title_is_not_the_installed_version(title: str) -> None:
     found = seen(f"{title}\nI have this in my environment\ntensorflow                   2.16.1\n")
     assert facts_read(found).tensorflow == "2.16.1"
     assert facts_read(found).packages == {"tensorflow": "2.16.1"}
+
+
+@pytest.mark.parametrize("value", ["false", "null", "none", "no", "No", "False"])
+@pytest.mark.parametrize("form", ['  "{}": {},', "{}: {}", "Running in {}: {}", "{} = {}", '{{"{}": "{}"}}'])
+def test_a_field_that_denies_its_name_does_not_show_it(form: str, value: str) -> None:
+    for name in ("wsl", "WSL2", "docker", "Windows", "Google Colab", "Jetson"):
+        found = seen(f"Hello\nTensorFlow 2.21.0 on a GPU, and so on\n{form.format(name, value)}\n")
+        assert not any(map(found.has, ("wsl", "container", "jetson", "hosted_notebook"))), name
+        assert facts_read(found).system is None, name
+
+
+def test_the_titles_of_checks_are_nobody_s_words() -> None:
+    lines = [f'   "title": "{check.title}",' for check in CHECKS]
+    assert not diagnose_log("\n".join(["Hello", *lines])).causes
+
+
+@pytest.mark.parametrize("number", [*range(0, 160, 13), 159, 1301, 9020, 10020, 11080, 12050, 13000, 53510])
+def test_a_number_that_no_driver_has_is_no_driver(number: int) -> None:
+    for said in ("Driver Version: ", "NVIDIA driver version: ", "driver ", "CUDA driver version: "):
+        for point in ("", ".35"):
+            assert known(f"I use the GPU here\n{said}{number}{point}").driver is None, said
+
+
+@pytest.mark.parametrize(
+    ("number", "version"), [(9020, "9.2"), (11080, "11.8"), (12050, "12.5"), (13000, "13.0")]
+)
+def test_the_profiler_prints_versions_of_cuda(number: int, version: str) -> None:
+    stamp = "I0000 00:00:1795751323.656328    2078 cuda_version_variants.cc:52]"
+    assert known(f"{stamp} CUDA driver version: {number}").driver_cuda == version
+    assert known(f"{stamp} CUDA runtime version: {number}").cuda == version
 
 
 @pytest.mark.parametrize("line", ["win10", "OS: win10", "Win 11, native", "### OS platform\nwin10"])

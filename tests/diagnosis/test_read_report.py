@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -409,3 +411,35 @@ def test_the_problems_of_causes_are_codes() -> None:
     }
     assert codes <= set(CATALOGUE)
     assert len(codes) > 20
+
+
+@pytest.mark.parametrize(
+    ("flags", "title", "remedy"),
+    [
+        ("", "in full float32", "Leave TF32 on"),
+        ("--xla_gpu_autotune_level=0", "turns XLA's autotuner off", "Take --xla_gpu_autotune_level=0 out"),
+    ],
+)
+def test_a_convolution_that_only_full_float32_fails_is_not_the_image_s_fault(
+    flags: str, title: str, remedy: str
+) -> None:
+    """A real report of an H200, on which the same models train in TensorFlow's defaults."""
+    path = Path(__file__).parent.parent / "corpus/reports/h200-tf2.21.0-cuda12.5-cudnn9.3-py312.json"
+    document = json.loads(path.read_text(encoding="utf-8"))
+    check = next(one for one in document["checks"] if one["id"] == "xla_convolution")
+    if flags:
+        document["environment"]["variables"]["XLA_FLAGS"] = flags
+        error = "UnknownError: CUDNN_STATUS_NOT_SUPPORTED"
+        fields = {"severity": "fault", "program": "forward", "type": "float16", "error": error}
+        check["problems"] = [{"code": "convolution_not_compiled", **fields}]
+        check["evidence"] = {}
+        document["checks"] = [check]
+        document["logs"]["tensorflow_stderr"] = ""
+    [cause] = diagnose_report(report_of(document)).causes
+    assert title in cause.title
+    assert remedy in cause.remedies[0].says
+
+
+def test_a_check_that_reached_its_limit_is_named(document: dict[str, Any]) -> None:
+    document["checks"][-1] |= {"outcome": "timeout"}
+    assert "(multi_worker reached the time limit)" in diagnose_report(report_of(document)).read

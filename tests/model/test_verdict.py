@@ -612,9 +612,9 @@ def test_only_an_image_without_cuda_works_on_the_cpu() -> None:
 def test_each_check_that_an_image_without_cuda_needs_decides(check: str) -> None:
     for outcome in BAD:
         assert on_cpu(report_of(cpu_document([], **{check: outcome}))).verdict is Verdict.FAILED
-    for outcome in ("skip", "missing"):
+    for outcome, why in (("skip", "not passed"), ("missing", "not run")):
         judgement = on_cpu(report_of(cpu_document([], **{check: outcome})))
-        assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, f"not passed: {check}")
+        assert (judgement.verdict, judgement.sentence) == (Verdict.UNPROVEN, f"{why}: {check}")
 
 
 @pytest.mark.parametrize("check", sorted(OF_THE_GPU))

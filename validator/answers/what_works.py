@@ -95,7 +95,7 @@ def basis(
     if any(way["other_build_certified"] for way in ways):
         return "This is only predicted from published facts: another build of the image was certified."
     if verdicts is None or any(way["way"] == "image" and way["cell"] is None for way in ways):
-        return "This is only predicted, from published facts."
+        return "This answer is only predicted, from published facts."
     return "This is only predicted from published facts, and was not measured."
 
 

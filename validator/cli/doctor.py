@@ -32,7 +32,7 @@ from ..errors import EXIT_FAILED, EXIT_OK, InputError, ValidatorError
 from ..model import codec
 from ..model.codec import DocumentError, encode
 from ..model.record import Outside, Unread
-from ..model.report import Report, ReportError, read_report
+from ..model.report import Report, ReportError, read_report, report_of
 from ..model.spec import INSTALLED, Variant, variant_of
 from ..model.verdict import failed_checks, judge
 from ..registry.names import check_image_name, tag_of
@@ -73,11 +73,10 @@ def doctor_command(
 ) -> int:
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
-    Runs the probe in the active environment, in an image or with another Python; or reads a report, also from
-    LOG if its name ends with .json; or reads pasted text from the file LOG, or from stdin if that is -: log
-    lines, a traceback, nvidia-smi, pip list, errors of docker run, in any mixture. The format markdown is for
-    issue trackers: it leaves out names of people and machines. The exit code is 1 if a cause was found, or a
-    fault that matches no known cause.
+    Runs the probe in the active environment, in an image or with another Python; or reads pasted text from
+    the file LOG, or from stdin if that is -: log lines, a traceback, nvidia-smi, pip list, errors of docker
+    run, a report of the probe, in any mixture. The format markdown is for issue trackers: it leaves out names
+    of people and machines. The exit code is 1 if a cause was found, or a fault that matches no known cause.
     """
     sources = {"a log": log_path, "--report": report_path, "--image": image, "--python": python}
     given = [name for name, value in sources.items() if value is not None]
@@ -85,8 +84,6 @@ def doctor_command(
         raise click.UsageError(f"{' and '.join(given)} can't be combined")
     if log_path or report_path:
         options.reject(("depth", "save_report"), "has an effect only when the probe runs")
-    if log_path and _is_report(log_path):
-        log_path, report_path = None, log_path
     if log_path:
         from ..diagnosis import diagnose_ends
         from ..diagnosis.text import ends_of
@@ -124,25 +121,9 @@ def doctor_command(
     return EXIT_FAILED if diagnosis.causes or diagnosis.unknown else EXIT_OK
 
 
-def _is_report(path: Path) -> bool:
-    """Return whether a file is a report by its name and its content, so that it needs no `--report`."""
-    from ..diagnosis.text import begins_report
-
-    if path.suffix != ".json":
-        return False
-    try:
-        content = read_file(path, codec.LARGEST)
-    except OSError:
-        return False
-    with contextlib.suppress(DocumentError):
-        document = codec.parse(content)
-        if isinstance(document, dict) and {"format", "probe", "checks"} <= document.keys():
-            return True
-    return begins_report(content, _name(path))
-
-
 def _read_report(path: Path) -> Report:
-    from ..diagnosis.text import begins_report
+    from ..diagnosis.text import begins_report, damaged_report, split_reports
+
 
     name = _name(path)
     try:
@@ -151,14 +132,16 @@ def _read_report(path: Path) -> Report:
     except OSError as error:
         raise InputError(f"{name} can't be read: {error.strerror}") from error
     try:
-        return read_report(content)
+        # It may be a part of a measurement or of a record.
+        reports, _ = split_reports(content)
+        return report_of(reports[0]) if len(reports) == 1 else read_report(content)
     except ReportError as error:
-        what = "not a report that can be read"
-        hint = "leave --report out for text that TensorFlow printed; `check --json` writes a report"
         if begins_report(content, name):
-            what = "a report of `check`, but it was cut off, damaged or made by another version"
-            hint = "copy the whole file again, or make a new one: `validator check --json > report.json`"
-        raise InputError(f"{name} is {what}: {error}", hint=hint) from error
+            raise damaged_report(name, f": {error}") from error
+        raise InputError(
+            f"{name} is not a report that can be read: {error}",
+            hint="leave --report out for text that TensorFlow printed; `check --json` writes a report",
+        ) from error
 
 
 def _name(path: Path) -> str:

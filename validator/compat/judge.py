@@ -569,7 +569,7 @@ def parse_driver(text: str) -> Host:
             )
         return Host(driver_cuda=str(cuda))
     release = DriverRelease.or_none(text)
-    if release is None or release.branch < _FIRST_DRIVER:
+    if release is None:
         raise InputError(
             f'"{text}" is neither a driver nor a CUDA version',
             hint="the first lines of `nvidia-smi` show both, such as 535.183.01 and 12.2",

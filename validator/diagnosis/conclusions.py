@@ -17,7 +17,7 @@ from ..compat.judge import why_hidden
 from ..compat.known_issues import trait_holds
 from ..compat.releases import Release, release_of_any_age
 from ..model.prediction import Outcome
-from ..versions import ComputeCapability, leading_numbers, minor_in, whole_number
+from ..versions import ComputeCapability, leading_numbers, major, minor_in, whole_number
 from .catalogue import CPU_WANTED, CUDA_ERROR, CUINIT, PLAIN_QUESTION, section, table
 from .combination import read_software
 from .observations import (
@@ -90,6 +90,7 @@ def visible_devices(observations: Observations) -> None:
     """
     counts = (whole_number(counted.values.get("count", ""), 3) for counted in observations.of("gpu_count"))
     count = max((number for number in counts if number is not None), default=None)
+    no_device = observations.with_value("cuda_error", "code", "100")
     for variable in observations.of("variable"):
         name, value = variable.values.get("name"), variable.values.get("value", "").strip("'\" ")
         reason = None
@@ -102,6 +103,8 @@ def visible_devices(observations: Observations) -> None:
                 reason = f"there is no GPU {int(first)}: the machine has only {count}, numbered from 0"
             elif len(set(entries)) < len(entries):
                 reason = "it names the same GPU twice, which CUDA refuses"
+            elif no_device is not None and value.startswith(("GPU-", "MIG-")):
+                reason = "CUDA finds no GPU with this UUID"
             else:
                 reason = why_hidden(value)
         if name and reason:
@@ -195,7 +198,9 @@ def driver_in_logs(observations: Observations) -> None:
     come from a cuda-compat package."""
     reported = observations.first("kernel_driver_version") or observations.first("libcuda_version")
     if reported is not None and not observations.has("driver"):
-        observations.conclude("driver", reported.values, reported)
+        # TensorFlow prints 580.159.04 as 580.159.4.
+        version = re.sub(r"^(\d+\.\d+)\.([1-9])$", r"\1.0\2", reported.values["version"])
+        observations.conclude("driver", {"version": version}, reported)
 
 
 def cudnn_in_logs(observations: Observations) -> None:
@@ -291,8 +296,14 @@ def cuda_of_libraries(observations: Observations) -> str:
         )
         if len(numbers) > 1:
             return f"{numbers[0]}.{numbers[1]}"
-        if match["name"] in ("dart", "blas") or (match["name"], numbers) == ("solver", (11,)):
+        if match["name"] in ("dart", "blas"):
             return "10.1" if numbers == (10,) else f"{numbers[0]}.0"
+        if (match["name"], numbers) == ("solver", (11,)):
+            # CUDA 11 and 12 have it: the release in use says which one is meant, or else the toolkit.
+            used = release(observations)
+            build = release_of_any_age(used[0]) if used else None
+            stated = [build.cuda] if build else [one.values["version"] for one in observations.of("cuda")]
+            return "12.0" if "12" in map(major, stated) else "11.0"
     return ""
 
 

@@ -30,6 +30,7 @@ from ..compat.releases import (
     release_of_any_age,
 )
 from ..conditions import Find
+from ..errors import InputError
 from ..model.diagnosis import GPU_USED, NO_FAULT, NOT_SHOWN, Cause, Diagnosis, FailingReason, Harmless
 from ..model.diagnosis import UNRECOGNIZED as UNRECOGNIZED_FAULT
 from ..model.prediction import LINUX, WINDOWS, WSL2, Host
@@ -368,11 +369,11 @@ _CHECKS_FAILED = "no known cause explains the checks that did not pass; their ev
 
 
 def diagnose_log(pasted: str, *, quotes: bool = True) -> Diagnosis:
-    """Name the causes that a pasted text shows. Raises InputError if it is empty.
+    """Name the causes that a pasted text shows, or a report in it. Raises InputError if it is empty.
 
     quotes: False to keep the text's words out of sentences and commands; only evidence and facts quote it.
     """
-    return _diagnose_text(text.read_text(pasted), quotes)
+    return _diagnose_text(text.read_text(pasted), "the text", quotes)
 
 
 def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
@@ -380,19 +381,30 @@ def diagnose_file(stream: BinaryIO, name: str) -> Diagnosis:
 
     name: its name in errors. Raises InputError if it is empty or not text.
     """
-    return _diagnose_text(text.read(stream, name))
+    return _diagnose_text(text.read(stream, name), name)
 
 
 def diagnose_ends(ends: text.Ends, name: str) -> Diagnosis:
     """Name the causes that a text shows which was read elsewhere. Raises InputError as `diagnose_file`."""
-    return _diagnose_text(text.read_ends(ends, name))
+    return _diagnose_text(text.read_ends(ends, name), name)
 
 
-def diagnose_report(report: Report, image: str = "") -> Diagnosis:
-    """Name the causes that a probe's report shows. image: the one in which the probe ran, if it is known."""
+def diagnose_report(
+    report: Report, image: str = "", *, around: Observations | None = None, quotes: bool = True
+) -> Diagnosis:
+    """Name the causes that a probe's report shows.
+
+    image: the one in which the probe ran, if it is known. around: what the text shows that the report was in.
+    quotes: as for `diagnose_log`.
+    """
     observations = observe.observe_report(report, catalogue())
-    read = f"a report of {report.started} with {len(report.checks)} checks"
-    diagnosis = _diagnose(observations, read, image)
+    for one in around or ():
+        observations.add(one)
+    checks = "1 check" if len(report.checks) == 1 else f"{len(report.checks)} checks"
+    read = f"a report of {report.started} with {checks}"
+    late = [check.id for check in report.checks if check.outcome.value == "timeout"]
+    read += f" ({', '.join(late)} reached the time limit)" if late else ""
+    diagnosis = _diagnose(observations, read, image, quotes=quotes)
     if diagnosis.causes:
         return diagnosis
     failed = observations.evidence(observations.of("check_not_passed"))
@@ -405,6 +417,8 @@ def diagnose_report(report: Report, image: str = "") -> Diagnosis:
             works="",
             next_step=_CHECKS_FAILED,
         )
+    if any(around or ()):
+        return diagnosis
     return replace(diagnosis, unknown=(), works="", next_step=_ALL_PASSED, next_command="")
 
 
@@ -417,8 +431,18 @@ _OTHER_TOPIC = re.compile(r"torch|\bjax\b", re.IGNORECASE)
 _BY_WORDS, _NOTHING_WRONG = "words of the text", "nothing_wrong"
 
 
-def _diagnose_text(pasted: text.Pasted, quotes: bool = True) -> Diagnosis:
+def _diagnose_text(pasted: text.Pasted, name: str, quotes: bool = True) -> Diagnosis:
     observations = observe.observe(pasted, catalogue() if pasted.is_paste else printed())
+    if pasted.report is not None:
+        try:
+            from ..model.report import ReportError, report_of
+        except ImportError:  # in a browser
+            raise InputError(f"{name} has a report of `check`", hint=text.READ_REPORT) from None
+        try:
+            report = report_of(pasted.report)
+        except ReportError as error:
+            raise InputError(f"{name} is not a report that can be read: {error}") from error
+        return diagnose_report(report, around=observations, quotes=quotes)
     title = pasted.place(1) if pasted.has_title else ""
     diagnosis = _diagnose(observations, pasted.read, title=title, quotes=quotes)
     guess = _by_its_words(pasted, observations, diagnosis)

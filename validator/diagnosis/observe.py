@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import problems
 from ..conditions import Comparison, Language
 from ..model.diagnosis import shortened
+from ..versions import DriverRelease
 from . import commands
 from .catalogue import (
     COMMAND,
@@ -65,8 +66,15 @@ _SYMPTOMS = frozenset({"gpu_list_empty", "empty_list", "cudart_not_opened", "gpu
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{6}: |[IWEF]\d{4} \d\d:\d\d:\d+\.\d+ ")
 #: Text that occurs only in lines that a program printed, never in a person's own words.
 _PROGRAM = re.compile(
-    r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$)"
+    r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$"
+    r"|\"[\w.$-]+\": )"
 )
+#: A field whose value denies what its name says, and the kinds that such a name alone would show.
+_DENIED_FIELD = re.compile(
+    r"[\w /.-]{1,40}[\"']?\s*[:=]\s*[\"']?(?:false|none|null|n/a|no(?=[\"']?\s*(?:[,;)}\]]|$)))",
+    re.IGNORECASE,
+)
+_PLACES = ("wsl", "container", "os", "machine", "jetson", "hosted_notebook", "vgpu", "rocm")
 #: The example in the label of a form, such as "OS (e.g., Linux Ubuntu 16.04): ".
 _PLACEHOLDER = re.compile(r" ?\(e\.g\.[^()]*\)(?=\W{0,4}:)")
 #: A line of a traceback that names a file. The next line is code, which shows no symptom.
@@ -321,8 +329,11 @@ class _Reader:
         where, shown = self._place(number), shortened(text.strip(), WIDTH)
         text = _PLACEHOLDER.sub("", text)
         messages = self._catalogue.matches(text)
-        if any(message.kind in WORDS for message in messages) and _PROGRAM.search(text):
-            messages = [message for message in messages if message.kind not in WORDS]
+        if messages and _PROGRAM.search(text):
+            messages = [one for one in messages if one.kind not in WORDS and not one.kind.endswith("_said")]
+        if any(message.kind in _PLACES for message in messages) and _DENIED_FIELD.search(text):
+            kept = self._catalogue.matches(_DENIED_FIELD.sub(" ", text))
+            messages = [one for one in messages if one.kind not in _PLACES or one in kept]
         if any(message.kind in _SAID_FAULTS for message in messages):
             # What somebody does not want, or says to be fine, is no evidence for a fault. A question whether
             # something is the cause is none either, except in a title.
@@ -355,6 +366,7 @@ class _Reader:
             for message in messages
             if message.kind != COMMAND
             for values in self._catalogue.values(message, text)
+            if message.kind != "driver" or DriverRelease.or_none(values["version"])
         ]
         if any(message.kind == COMMAND for message in messages):
             observations += (

@@ -45,6 +45,8 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{16,};?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: The control characters of one byte, without carriage returns.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
+#: Bytes of binary data that no log has, next to zeros.
+_NOT_TEXT = bytes({*range(1, 0x20), 0x7F} - set(b"\a\b\t\n\f\r\x1b"))
 #: Prompts of Python, IPython and shells, and headings in Markdown.
 _QUESTION = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
 #: Quote marks of mails and issue trackers; Python's own prompt goes with them.
@@ -424,22 +426,34 @@ _COMPRESSED = (
     (b"BZh", "bzip2"),
     (b"\xfd7zXZ", "xz"),
 )
+#: Where a report can be read. A browser can't.
+READ_REPORT = "`validator doctor --report FILE` reads a report"
 _LONGEST_TITLE = 200
 #: A first line of one sentence, or a short one. If the next line begins with a lower-case letter, it is a
 #: wrapped paragraph.
 _TITLE = re.compile(rb"(?:[^\n]{1,80}|(?:[^\n.!?]|[.!?](?![ \t]+[^\s.])){1,%d})\n(?![a-z])" % _LONGEST_TITLE)
 #: The beginning of the probe's reports.
 _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
+#: The beginning of what `predict --json` and `doctor --json` print.
+_ANSWER = re.compile(rb'\s*\{\s*"(?:machine"[^\0]*"headline|answer"[^\0]*"causes)":')
+#: The fields by which a report is known, alone or inside of a measurement or a record.
+_REPORT_FIELDS = frozenset({"format", "probe", "checks"})
+#: The beginning of a JSON object, and how many may turn out to be something else.
+_OBJECT = re.compile(r'\{\s*"')
+_NO_OBJECTS = 100
 
 
 class Pasted:
     """A text that was read.
 
     read: how much of it, in words. is_paste: it is short enough to be a person's paste. has_title: it is one,
-    and its first line is a title, not the beginning of a paragraph.
+    and its first line is a title, not the beginning of a paragraph. report: one of the probe that was in it,
+    which is no part of the text.
 
     each: the size of both parts, if there is a last one.
     """
+
+    report: dict[str, Any] | None = None
 
     def __init__(
         self, first: bytes, last: bytes, total: int, places: Sequence[str] = (), *, each: int = LIMIT // 2
@@ -508,7 +522,7 @@ class Ends:
 def read(stream: BinaryIO, name: str) -> Pasted:
     """Read a stream of any size. name: its name in errors.
 
-    Raises InputError if it is empty, not text, a report, or a pipe that does not end.
+    Raises InputError if it is empty, not text, several reports, or a pipe that does not end.
     """
     return read_ends(ends_of(stream, name), name)
 
@@ -524,14 +538,48 @@ def read_ends(ends: Ends, name: str) -> Pasted:
         raise InputError(
             f"{name} is empty", hint="paste what TensorFlow printed, starting with the lines of its import"
         )
+    reports, rest = split_reports(first)
+    if len(reports) > 1:
+        raise InputError(f"{name} holds {len(reports)} reports", hint="give one, in a file of its own")
+    if reports:
+        pasted = Pasted(rest, last, total, each=len(ends.first))
+        pasted.report = reports[0]
+        return pasted
     if _REPORT.match(first):
-        raise InputError(
-            f"{name} is a report of `check`, not a log",
-            hint="`validator doctor --report FILE` reads a report",
-        )
+        raise damaged_report(name)
+    if _ANSWER.match(first):
+        raise InputError(f"{name} is what this program answered", hint="give what TensorFlow printed")
     if is_notebook(first):
         return _notebook(first, name)
     return Pasted(first, last, total, each=len(ends.first))
+
+
+def split_reports(data: bytes) -> tuple[list[dict[str, Any]], bytes]:
+    """Return the reports of the probe in a text, and the text with empty lines instead of their JSON."""
+    reports: list[dict[str, Any]] = []
+    if not all(f'"{name}"'.encode() in data for name in _REPORT_FIELDS):
+        return reports, data
+    text, kept, position, failed = data.decode("utf-8", errors="replace"), "", 0, 0
+    while (start := _OBJECT.search(text, position)) and failed < _NO_OBJECTS:
+        end, found = start.end(), []
+        try:
+            document, end = json.JSONDecoder().raw_decode(text, start.start())
+            found = list(_reports_of(document))
+        except (ValueError, RecursionError):
+            failed += 1
+        whole = text[start.start() : end]
+        kept += text[position : start.start()] + ("\n" * whole.count("\n") if found else whole)
+        reports += found
+        position = end
+    return reports, (kept + text[position:]).encode()
+
+
+def _reports_of(document: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(document, dict) and document.keys() >= _REPORT_FIELDS:
+        yield document
+    elif isinstance(document, dict | list):
+        for value in document.values() if isinstance(document, dict) else document:
+            yield from _reports_of(value)
 
 
 def _notebook(data: bytes, name: str) -> Pasted:
@@ -547,8 +595,16 @@ def _notebook(data: bytes, name: str) -> Pasted:
 
 
 def read_text(text: str) -> Pasted:
-    """Read a string. Raises InputError if it is empty or a report."""
+    """Read a string. Raises InputError if it is empty or several reports."""
     return read(io.BytesIO(text.encode("utf-8", errors="surrogatepass")), "the text")
+
+
+def damaged_report(name: str, why: str = "") -> InputError:
+    """Return the error for a report that can't be read. why: the rest of the sentence."""
+    return InputError(
+        f"{name} is a report of `check`, but it was cut off, damaged or made by another version{why}",
+        hint="copy the whole file again, or make a new one: `validator check --json > report.json`",
+    )
 
 
 def begins_report(data: bytes, name: str) -> bool:
@@ -607,9 +663,8 @@ def _as_utf8(data: bytes, name: str, encoding: str | None) -> bytes:
     for magic, kind in _COMPRESSED:
         if data.startswith(magic):
             raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
-    if b"\0" in data[: 1 << 20]:
-        raise InputError(
-            f"{name} is binary, not text",
-            hint="pass the text that was printed, or a report that `validator check --json` wrote",
-        )
-    return data
+    begin = data[: 1 << 20]
+    if b"\0" in begin and len(begin.translate(None, _NOT_TEXT)) < len(begin):
+        raise InputError(f"{name} is binary, not text", hint=f"pass the text that was printed; {READ_REPORT}")
+    # A crash leaves zeros in a log, and so does rotating it.
+    return data.translate(None, b"\0")

@@ -131,7 +131,7 @@ def _find_image_hint(image: str) -> str:
         return f"build it with `validator build-matrix --profile full --select image={tag}`"
     if "/" in image:
         return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
-    return "list the local images with `docker images`; an image in a registry has its name with it"
+    return "list the local images with `docker images`, or give the image's name as `docker pull` takes it"
 
 
 def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -> Container:

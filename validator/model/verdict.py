@@ -104,15 +104,17 @@ class Judgement:
     """A verdict with what explains it.
 
     wrong: the required checks that went wrong. missing: ids of the required checks that did not pass, were
-    repeated, or did not compute on a GPU. gpus: the models that were there. probe: the version that made the
-    report. unread: why the host was not read. differs: what the host and the report differ about, see
-    `differences`. Each is given only for the reasons that are about it.
+    repeated, or did not compute on a GPU. not_run: those of them that the report does not have. gpus: the
+    models that were there. probe: the version that made the report. unread: why the host was not read.
+    differs: what the host and the report differ about, see `differences`. Each is given only for the reasons
+    that are about it.
     """
 
     verdict: Verdict
     reason: Reason
     wrong: tuple[CheckResult, ...] = ()
     missing: tuple[str, ...] = ()
+    not_run: tuple[str, ...] = ()
     gpus: tuple[str, ...] = ()
     probe: str = ""
     unread: Unread | None = None
@@ -123,11 +125,13 @@ class Judgement:
         """The explanation for people, as records hold it."""
         passed = f"all required checks passed on {', '.join(self.gpus) or 'the CPU'}"
         missing = ", ".join(self.missing)
+        ran, absent = ", ".join(n for n in self.missing if n not in self.not_run), ", ".join(self.not_run)
+        not_passed = (ran and f"not passed: {ran}", absent and f"not run: {absent}")
         return {
             Reason.GPU_NOT_HEALTHY: f"the GPU is not healthy: {'; '.join(c.sentence for c in self.wrong)}",
             Reason.CHECKS_WENT_WRONG: "; ".join(_told(check) for check in self.wrong),
             Reason.NO_GPU: "no GPU",
-            Reason.CHECKS_NOT_PASSED: f"not passed: {missing}",
+            Reason.CHECKS_NOT_PASSED: "; ".join(filter(None, not_passed)),
             Reason.CHECKS_REPEATED: f"reported more than once: {missing}",
             Reason.OTHER_PROBE: f"the probe had version {self.probe}, not {PROBE_VERSION}: measure again",
             Reason.NOT_ON_GPU: f"not computed on the GPU: {missing}",
@@ -218,9 +222,10 @@ def _judge_checks(report: Report, required: tuple[str, ...], has_cuda: bool) -> 
         if not _passed(report, name)
         or not (has_cuda or name not in COMPUTING_CHECKS or _computed_on(report, name, "CPU"))
     )
-    if missing:  # 4
-        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing)
     counted = Counter(check.id for check in report.checks)
+    if missing:  # 4
+        absent = tuple(name for name in missing if not counted[name])
+        return Judgement(Verdict.UNPROVEN, Reason.CHECKS_NOT_PASSED, missing=missing, not_run=absent)
     if repeated := tuple(name for name in required if counted[name] > 1):  # 4
         return Judgement(Verdict.UNPROVEN, Reason.CHECKS_REPEATED, missing=repeated)
     if version.partition("+")[0] != PROBE_VERSION:  # 5

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..model.diagnosis import Cause, Diagnosis, shortened
-from ..model.record import Record
+from ..model.record import Record, Verdict
 from ..records.history import Change, Decline, Difference, changed_checks, changes
 from ..records.record_files import Merged, RefusedArtifact
 from ..redaction.redact import Redaction
@@ -47,7 +47,9 @@ def decline_text(decline: CellDecline, causes: Iterable[Cause]) -> RenderableTyp
     """Show a cell's last good and first bad record, and what changed between them."""
     good, bad, newest = decline.last_good, decline.first_bad, decline.newest
     facts = Table.grid(padding=(0, 2))
-    facts.add_row("last good", _record(good) if good else Text("none: this cell was never good"))
+    # A cell that was only unproven was never good.
+    best = "best so far" if good and good.verdict is Verdict.UNPROVEN else "last good"
+    facts.add_row(best, _record(good) if good else Text("none: this cell was never good"))
     facts.add_row(
         "first bad", _record(bad) if bad else Text("none: the newest record is as good as the best one")
     )
