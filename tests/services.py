@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from validator.certify.trust import Trust
+from validator.registry import session
 
 from .certify.fixtures import throw_away_key
 from .certify.private_keys import KeyOwner
@@ -65,8 +66,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def proxy(server: RunningRegistry) -> Iterator[Proxy]:
-    """Yield a proxy before the registry: a thread of this process, so that each test can have its own."""
+def proxy(server: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """Yield a proxy before the registry: a thread of this process, so that each test can have its own.
+
+    A request that fails is sent again as often as otherwise, but without a pause.
+    """
+    monkeypatch.setattr(session, "PAUSES", (0.0,) * len(session.PAUSES))
     with running_proxy(server.address) as running:
         yield running
 

@@ -143,6 +143,7 @@ def test_what_cannot_be_demanded_is_an_error() -> None:
     assert demands(TrustFile(release=test_key), ("580",), ("h100",), fixtures=True).fixtures
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_policy(tmp_path: Path) -> None:
     trust = tmp_path / "trust.yaml"
     trust.write_text(f"release: {{identity: {IDENTITY.identity}, issuer: '{IDENTITY.issuer}'}}\n")

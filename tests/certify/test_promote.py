@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -282,7 +283,8 @@ def test_of_two_processes_at_once_the_one_with_older_knowledge_does_not_win(
 ) -> None:  # fmt: skip
     """The slow process decides before the newer image is certified, and writes after the other one."""
     older = certified("2.20.0")
-    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, delay_s=8.0, times=1)]
+    written = threading.Event()
+    proxy.faults = [Fault(method="PUT", path="manifests/latest", status=None, until=written, times=1)]
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(promote, through, Terms(trust), parties())
         while not proxy.faults[0].happened:
@@ -290,6 +292,7 @@ def test_of_two_processes_at_once_the_one_with_older_knowledge_does_not_win(
         newer = certified("2.21.0")
         promote(registry, Terms(trust), parties())
         assert server.tags(registry.repository.path)["latest"] == newer
+        written.set()
         result = slow.result()
     assert any(asked.path.endswith("manifests/latest") for asked in proxy.asked if asked.method == "PUT")
     assert aliases(server, registry) == {

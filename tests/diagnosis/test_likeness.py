@@ -79,6 +79,7 @@ def test_what_is_no_prose_is_like_nothing(text: str) -> None:
     assert likeness.table().most_like(text) is None
 
 
+@pytest.mark.slow
 def test_a_table_is_read_as_it_was_written() -> None:
     texts = [
         ("slow", "the training is slow and the card waits for the disk all the day"),

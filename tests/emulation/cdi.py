@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import filelock
 
 #: Where an engine looks for specifications that live as long as the machine is up.
 SPECIFICATIONS = Path("/var/run/cdi")
@@ -22,8 +20,6 @@ ALL = f"{KIND}=all"
 #: The loader of Debian and Ubuntu searches this directory by default.
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
 SEEN_WITHIN_S = 20
-#: Held while a device is offered, and by tests of other workers that measure on an engine without any.
-ALONE = filelock.FileLock(Path(tempfile.gettempdir()) / "validator-test-cdi.lock")
 
 
 @dataclass(frozen=True)
@@ -118,20 +114,19 @@ def offered(client: docker.DockerClient | None, offer: Offer) -> Iterator[None]:
 
     client: of an engine that watches the directory. Podman (None) reads it for each container.
     """
-    with ALONE:
-        SPECIFICATIONS.mkdir(parents=True, exist_ok=True)
-        path = SPECIFICATIONS / f"validator-test-{os.getpid()}.json"
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(offer.specification()))
-        partial.replace(path)
-        try:
-            if client is not None:
-                _wait(client, there=True)
-            yield
-        finally:
-            path.unlink()
-            if client is not None:
-                _wait(client, there=False)
+    SPECIFICATIONS.mkdir(parents=True, exist_ok=True)
+    path = SPECIFICATIONS / f"validator-test-{os.getpid()}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(offer.specification()))
+    partial.replace(path)
+    try:
+        if client is not None:
+            _wait(client, there=True)
+        yield
+    finally:
+        path.unlink()
+        if client is not None:
+            _wait(client, there=False)
 
 
 def _wait(client: docker.DockerClient, *, there: bool) -> None:

@@ -280,6 +280,8 @@ def test_the_wheels_come_from_the_index_and_an_unreachable_one_is_an_error(
         "tool/tool-1-py3-none-any.whl",
     }
     nobody = PackageSources(index_url="http://127.0.0.1:9/simple")
+    # uv would wait longer and longer between its attempts.
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(
         MissingError,
         match=r"this tool for Python 3\.11: can't be resolved: the package index can't be reached",

@@ -41,6 +41,7 @@ class Fault:
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
+    until: it comes when this is set, or after a minute.
     code: of the error in the answer, if it is not the usual one of the status.
     after_bytes: drops the connection when that much of the request's body has come; not for smaller ones.
     after_answer: drops the connection when the registry has answered.
@@ -56,6 +57,7 @@ class Fault:
     code: str = ""
     headers: dict[str, str] = field(default_factory=dict)
     delay_s: float = 0.0
+    until: threading.Event | None = None
     after_bytes: int | None = None
     after_answer: bool = False
     replace: tuple[bytes, bytes] | None = None
@@ -126,6 +128,8 @@ def running_proxy(upstream: str) -> Iterator[Proxy]:
             fault = proxy.fault_for(self.command, self.path, body, length)
             if fault is not None:
                 time.sleep(fault.delay_s)
+                if fault.until is not None:
+                    fault.until.wait(60.0)
                 late = fault.after_bytes is not None or fault.after_answer or fault.replace is not None
                 if fault.status == 0 and not late:
                     self._note(0, 0)

@@ -38,7 +38,6 @@ from validator.system.package_sources import host_sources
 from ..certify.building import Builder, make_builder
 from ..certify.fixtures import PASSWORD, record, report
 from ..certify.measuring import Runner, make_runner, measured, trust_yaml
-from ..emulation import cdi
 from ..integration.docker.conftest import PYTHON
 from ..integration.docker.private_engine import dockerd, private_engine
 from ..loop import tiers
@@ -184,8 +183,7 @@ def text_of(page: Path) -> str:
 @pytest.fixture(scope="module")
 def first(machine: Machine, state: State) -> Night:
     """Run a night without a GPU anywhere."""
-    with cdi.ALONE:
-        return Night(workflow("nightly.yml"), machine, state, 1).run()
+    return Night(workflow("nightly.yml"), machine, state, 1).run()
 
 
 def test_without_a_gpu_a_night_certifies_nothing(first: Night, registry: RunningRegistry) -> None:
@@ -278,8 +276,7 @@ def second(machine: Machine, state: State, fixture_image: str, runner: Runner) -
         return [measured(typed, runner, challenge), forged, of_last_night]
 
     night = dataclasses.replace(machine, elsewhere={ELSEWHERE: deliver})
-    with cdi.ALONE:
-        return Night(workflow("nightly.yml"), night, state, 2).run()
+    return Night(workflow("nightly.yml"), night, state, 2).run()
 
 
 def test_the_plan_asks_for_each_cell_with_a_challenge_that_its_measurement_repeats(first: Night) -> None:
@@ -360,8 +357,7 @@ def third(machine: Machine, state: State, promoted: None, fixture_image: str, ru
     night = dataclasses.replace(
         machine, files=files, elsewhere={ELSEWHERE: deliver}, offline=frozenset({"no-gpu"})
     )
-    with cdi.ALONE:
-        return Night(workflow("nightly.yml"), night, state, 3).run()
+    return Night(workflow("nightly.yml"), night, state, 3).run()
 
 
 def test_in_the_third_night_a_cell_gets_worse_and_a_runner_is_offline(

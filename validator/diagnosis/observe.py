@@ -341,7 +341,8 @@ class _Reader:
             stated = _SUPPOSITION.sub(" ", stated) if number != 1 else stated
             kept = messages if stated == text else self._catalogue.matches(stated)
             messages = [one for one in messages if one.kind not in _SAID_FAULTS or one in kept]
-        if _EXCLUDED.search(text) and not _LOGGED.match(text):
+        told = any(one.certainty is Certainty.STATED for one in messages)
+        if told and _EXCLUDED.search(text) and not _LOGGED.match(text):
             questions = [one for one in messages if one.kind == PLAIN_QUESTION]
             asserted = [*self._catalogue.matches(_EXCLUDED.sub(" ", text)), *questions]
             messages = [one for one in messages if one.certainty is not Certainty.STATED or one in asserted]

@@ -3,7 +3,7 @@
 RE2 matches in time proportional to the length of the text, whatever the text is. `re2.Filter` looks for the
 words that each pattern needs, for all patterns at once, and tries only the patterns whose words were found.
 (`re2.Set` makes one automaton of its patterns. With all patterns in it, that takes 200 times as long on
-random text, because every character leads to a new state. It serves the few patterns that need no word.)
+random text, because every character leads to a new state. A few sets serve the patterns that need no word.)
 
 Compiling all patterns takes longer than reading a short text. So a text is first matched with the patterns
 whose words it has, which are looked up here, and with all at once when it turns out to be long.
@@ -35,6 +35,8 @@ _MEMORY = 64 << 20
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
 _START = 3
+#: The most patterns in one set. With more, it meets so many states that it keeps forgetting them.
+_TOGETHER = 12
 #: From this many characters on, compiling all patterns is worthwhile. It takes a tenth of a second.
 _FEW = 8192
 
@@ -92,37 +94,34 @@ class Re2Finder:
     """Match with RE2."""
 
     def __init__(self, patterns: Iterable[Pattern]) -> None:
-        # The filter would try the wordless patterns on every line. One automaton is faster for so few.
-        self._by_word, self._wordless = re2.Filter(), re2.Set.SearchSet()
+        self._by_word = re2.Filter()
         self._patterns = tuple(patterns)
         self._positions_by_word: list[int] = []
-        self._positions_wordless: list[int] = []
         self._filter_index: dict[int, int] = {}
+        wordless: list[int] = []
         for position, pattern in enumerate(self._patterns):
             if pattern.wordless:
-                self._wordless.Add(f"(?m){pattern.expression}")
-                self._positions_wordless.append(position)
+                wordless.append(position)
             else:
                 self._filter_index[position] = self._by_word.Add(f"(?m){pattern.expression}", _options())
                 self._positions_by_word.append(position)
         self._by_word.Compile()
-        self._wordless.Compile()
+        # The filter would try the wordless patterns on every line, each by itself.
+        several = [wordless[start : start + _TOGETHER] for start in range(0, len(wordless), _TOGETHER)]
+        self._wordless = [(self._set(positions), positions) for positions in several]
         self._compiled: dict[int, tuple[Any, tuple[tuple[str, int], ...]]] = {}
 
     def may_match(self, block: bytes) -> bool:
         words = self._by_word.Match(block, potential=True)
         if words and len(words) <= _CHANCE:
             words = self._by_word.Match(block)
-        return bool(words or self._wordless.Match(block))
+        return bool(words or any(one.Match(block) for one, _ in self._wordless))
 
     def matching(self, line: str) -> Sequence[int]:
         data = line.encode()
-        wordless = self._wordless.Match(data)
-        # For a line that matches nothing, this takes half as long as the full answer.
-        if not wordless and not self._by_word.Match(data, potential=True):
-            return ()
         found = [self._positions_by_word[index] for index in self._by_word.Match(data) or ()]
-        found += [self._positions_wordless[index] for index in wordless or ()]
+        for one, positions in self._wordless:
+            found += [positions[index] for index in one.Match(data) or ()]
         return sorted(found)
 
     def groups(self, position: int, line: str) -> Iterator[Mapping[str, str]]:
@@ -134,6 +133,13 @@ class Re2Finder:
 
     def has_groups(self, position: int) -> bool:
         return bool(self._expression(position)[1])
+
+    def _set(self, positions: Sequence[int]) -> Any:
+        one = re2.Set.SearchSet()
+        for position in positions:
+            one.Add(f"(?m){self._patterns[position].expression}")
+        one.Compile()
+        return one
 
     def _expression(self, position: int) -> tuple[Any, tuple[tuple[str, int], ...]]:
         """Return a compiled pattern with the names and numbers of its groups, which the library would look up

@@ -186,6 +186,8 @@ def _podman_options(
     return [
         f"--name={note.content['name']}", f"--workdir=/{_DIRECTORY}", "--network=none", "--cap-drop=all",
         "--security-opt=no-new-privileges", "--log-driver=none", "--no-healthcheck",
+        # Podman asks a container that it removes to end, and waits ten seconds. Docker kills it.
+        "--stop-signal=SIGKILL",
         *(f"--device={device}" for device in devices),
         # SELinux would deny the devices.
         *(["--security-opt=label=disable"] if devices else []),

@@ -178,6 +178,18 @@ def gpu_lock(index: Index, tensorflow_version: str = "2.99.0") -> Lock:
     return lock_of(GPU, *wheels)
 
 
+@pytest.fixture(scope="session")
+def removals() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Yield a list for processes that remove large images, which takes a minute each while tests go on."""
+    begun: list[subprocess.Popen[bytes]] = []
+    yield begun
+    assert [process.args for process in begun if process.wait()] == []
+
+
+def begin_removal(image: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["docker", "image", "rm", "--force", image], stdout=subprocess.DEVNULL)
+
+
 def removed_afterwards(engine: DockerEngine, endpoint: Endpoint, built: Built) -> Iterator[Built]:
     """Give an image to tests and remove it when they are done."""
     yield built
@@ -223,7 +235,13 @@ def build_matrix(store: Path, profile: str) -> tuple[dict[str, Any], str]:
     return result, done.stderr
 
 
-def measured(endpoint: Endpoint, store: Path, profile: str, identifier: str) -> Iterator[Record]:
+def measured(
+    endpoint: Endpoint,
+    store: Path,
+    profile: str,
+    identifier: str,
+    removals: list[subprocess.Popen[bytes]],
+) -> Iterator[Record]:
     """Give the record of a profile's image to tests. Remove an image afterwards that was not there before."""
     reference = image_reference(identifier)
     before = {tag for image in list_images(endpoint.client) for tag in image.tags}
@@ -231,7 +249,7 @@ def measured(endpoint: Endpoint, store: Path, profile: str, identifier: str) -> 
     assert result["image"] == identifier
     yield record_of(result["record"])
     if reference not in before:
-        endpoint.client.images.remove(reference, force=True)
+        removals.append(begin_removal(reference))
 
 
 @pytest.fixture(scope="package")
@@ -241,6 +259,11 @@ def real_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def real_cpu(docker_engine: DockerEngine, endpoint: Endpoint, real_store: Path) -> Iterator[Record]:
+def real_cpu(
+    docker_engine: DockerEngine,
+    endpoint: Endpoint,
+    real_store: Path,
+    removals: list[subprocess.Popen[bytes]],
+) -> Iterator[Record]:
     """Yield the record of REAL_CPU, whose image stays while the tests of this directory run."""
-    yield from measured(endpoint, real_store, "cpu", REAL_CPU.identifier)
+    yield from measured(endpoint, real_store, "cpu", REAL_CPU.identifier, removals)

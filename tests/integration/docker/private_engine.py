@@ -45,7 +45,7 @@ class PrivateEngine:
 def private_engine(
     root: Path, data: Path, *, image_store: bool = True, environment: Mapping[str, str] | None = None
 ) -> Iterator[PrivateEngine]:
-    """Yield an engine with its state in `root` and its images in `data`.
+    """Yield an engine with its state in `root` and its images in `data`, without the devices of the machine.
 
     root: a short path, because of the sockets in it.
     image_store: whether it keeps images with containerd, or in the older way.
@@ -55,9 +55,8 @@ def private_engine(
     if daemon is None:
         pytest.skip("starting an engine of one's own needs root and dockerd")
     configuration = root / "daemon.json"
-    configuration.write_text(
-        json.dumps({"features": {"containerd-snapshotter": image_store}}), encoding="utf-8"
-    )
+    settings = {"features": {"containerd-snapshotter": image_store}, "cdi-spec-dirs": [f"{root}/cdi"]}
+    configuration.write_text(json.dumps(settings), encoding="utf-8")
     url, log = f"unix://{root}/docker.sock", root / "log"
     command = [
         daemon, f"--config-file={configuration}", f"--host={url}", f"--pidfile={root}/pid",

@@ -303,7 +303,10 @@ def test_a_wheel_that_the_index_no_longer_has_is_named(
         new_engine().build(spec, lock, quiet)
 
 
-def test_an_unreachable_index_is_reported_as_missing(endpoint: Endpoint, cache: Path) -> None:
+def test_an_unreachable_index_is_reported_as_missing(
+    endpoint: Endpoint, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("validator.locks.index._PAUSES", (0.0, 0.0, 0.0))
     # Port 9 is discard; nothing listens there.
     engine = DockerEngine(endpoint, maker_at(cache, "http://127.0.0.1:9/simple", endpoint))
     spec = dataclasses.replace(CPU, tensorflow="2.95.0")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,7 +26,7 @@ from validator.matrix.images import JUPYTER_PACKAGES
 from validator.model.spec import JUPYTER_PORT, Variant
 from validator.system.package_sources import host_sources
 
-from .conftest import GPU, REAL_CPU, quiet, removed_afterwards
+from .conftest import GPU, REAL_CPU, begin_removal, quiet
 
 SPEC = replace(GPU, tensorflow=REAL_CPU.tensorflow, variant=Variant.JUPYTER)
 #: JupyterLab's first start, and the imports of TensorFlow, on a machine with much to do.
@@ -34,11 +35,13 @@ _NOTEBOOK = "check-the-gpu.ipynb"
 
 
 @pytest.fixture(scope="module")
-def image(docker_engine: DockerEngine, endpoint: Endpoint) -> Iterator[Built]:
+def image(docker_engine: DockerEngine, removals: list[subprocess.Popen[bytes]]) -> Iterator[Built]:
     """Yield an image with the newest JupyterLab, whose wheels stay in this machine's cache."""
     packages = (*JUPYTER_PACKAGES, f"tensorflow-cpu=={SPEC.tensorflow}")
     lock = resolve(SPEC, packages, host_sources())
-    yield from removed_afterwards(docker_engine, endpoint, docker_engine.build(SPEC, lock, quiet))
+    built = docker_engine.build(SPEC, lock, quiet)
+    yield built
+    removals.append(begin_removal(built.digest or built.reference))
 
 
 @pytest.fixture(scope="module")

@@ -26,8 +26,13 @@ GPU = f"tf2.21.0-cuda12.9-cudnn9.28-py{PYTHON.replace('.', '')}"
 
 
 @pytest.fixture(scope="module")
-def gpu(docker_engine: DockerEngine, endpoint: Endpoint, real_store: Path) -> Iterator[Record]:
-    yield from measured(endpoint, real_store, "quick", GPU)
+def gpu(
+    docker_engine: DockerEngine,
+    endpoint: Endpoint,
+    real_store: Path,
+    removals: list[subprocess.Popen[bytes]],
+) -> Iterator[Record]:
+    yield from measured(endpoint, real_store, "quick", GPU, removals)
 
 
 def outcomes(record: Record) -> dict[str, str]:

@@ -77,12 +77,17 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 @tiers.engine
-def answers() -> Answers:
-    """Return the files of the answers, with the pinned Pyodide from npm."""
+def package() -> Path:
+    """Return the pinned Pyodide from npm."""
     try:
-        package = pyodide_package(pinned().version, pinned().integrity)
+        return pyodide_package(pinned().version, pinned().integrity)
     except MissingError as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def answers(package: Path) -> Answers:
+    """Return the files of the answers."""
     return make_answers(package, MARK, json.dumps(small_table()), run_by_node)
 
 

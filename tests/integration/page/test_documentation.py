@@ -71,7 +71,7 @@ def test_the_navigation_leads_to_the_page_of_the_matrix(open_page: Open, home: s
     expect(page.locator("#grid")).to_be_visible()
 
 
-@pytest.mark.usefixtures("answers")
+@pytest.mark.usefixtures("package")
 def test_the_page_of_the_matrix_answers_questions(open_page: Open, documentation: Path) -> None:
     page = open_page((documentation / "matrix").as_uri())
     expect(page.get_by_role("button", name="Show what works")).to_be_visible()
