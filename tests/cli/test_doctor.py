@@ -342,11 +342,8 @@ def test_a_damaged_report_gets_one_answer(
     path.write_text(text, encoding=encoding)
     with pytest.raises(InputError) as caught:
         cli.run(["doctor", *option, str(path)])
-    if name.endswith(".json") or option:
-        assert f"{path} is a report of `check`, but it was cut off, damaged" in str(caught.value)
-        assert (caught.value.hint or "").startswith("copy the whole file again, or make a new one")
-    else:
-        assert "`validator doctor --report FILE`" in (caught.value.hint or "")
+    assert f"{path} is a report of `check`, but it was cut off, damaged" in str(caught.value)
+    assert (caught.value.hint or "").startswith("copy the whole file again, or make a new one")
 
 
 @pytest.mark.parametrize("name", ["run.json", "run.log"])

@@ -31,6 +31,8 @@ from ..compat.cells import host
 _VERSIONS = ("tensorflow", "python", "keras", "cuda", "cudnn", "driver", "driver_cuda", "gpu", "capability")
 #: What may compare versions by itself: place, kind and range, and the reason.
 ALLOWED = {
+    ("fused_convolution_unsupported", "gpu", "H200"): "the model that was measured, with TF32 on and off",
+    ("fused_convolution_unsupported", "gpu", "NVIDIA H200"): "the same model, as the driver names it",
     ("platform_without_cuda_build", "cuda", ">=11.8"): "the reader's toolkit, where no release is known",
     ("old_cuda_without_a_release", "cuda", "<10.1"): "the reader's toolkit, where no release is known",
     ("package_with_cuda", "cuda", "<10.1"): "the reader's toolkit, where no release is known",

@@ -124,7 +124,6 @@ def doctor_command(
 def _read_report(path: Path) -> Report:
     from ..diagnosis.text import begins_report, damaged_report, split_reports
 
-
     name = _name(path)
     try:
         with open_file(path, sys.maxsize) as stream:

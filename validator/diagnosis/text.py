@@ -665,6 +665,9 @@ def _as_utf8(data: bytes, name: str, encoding: str | None) -> bytes:
             raise InputError(f"{name} is compressed ({kind}), not text", hint="decompress it first")
     begin = data[: 1 << 20]
     if b"\0" in begin and len(begin.translate(None, _NOT_TEXT)) < len(begin):
-        raise InputError(f"{name} is binary, not text", hint=f"pass the text that was printed; {READ_REPORT}")
+        raise InputError(
+            f"{name} is binary, not text",
+            hint="pass the text that was printed, or a report that `validator check --json` wrote",
+        )
     # A crash leaves zeros in a log, and so does rotating it.
     return data.translate(None, b"\0")

@@ -172,7 +172,7 @@ def reach(hint: str = _INSTALL) -> Endpoint:
         try:
             version = str(quick.version().get("Version", "?"))
             info = quick.info()
-        except (DockerException, requests.RequestException) as error:
+        except (DockerException, requests.RequestException, ValidatorError) as error:
             raise MissingError(f"no Docker Engine responds: {root_cause(error)}", hint=hint) from error
         _check_server(version, info, hint)
         client, _ = _client(BUSY_TIMEOUT_S, hint)

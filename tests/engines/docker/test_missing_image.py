@@ -95,4 +95,4 @@ def test_only_an_engine_that_does_not_answer_has_stopped(
 def test_no_pull_of_a_name_that_is_in_no_registry(image: str, hint: str) -> None:
     found = _find_image_hint(image)
     assert found.startswith(hint)
-    assert ("docker pull" in found) == ("/" in image)
+    assert ("pull it with `docker pull" in found) == ("/" in image)
