@@ -733,7 +733,7 @@ def test_a_phrase_says_only_what_it_says(words: str, kind: str, *, read: bool) -
             "--allow-downgrades",
         ),
         (
-            "After boot, the system loads the nvidia driver and nvidia-smi works, and no driver update helped."
+            "After boot, Linux loads the nvidia driver and nvidia-smi works, and no driver update helped."
             " TensorFlow 2.15 doesn't see the GPU.\n",
             "",
             "Machines come up",
