@@ -98,6 +98,8 @@ ALLOWED = {
     ): "which cuDNN needs zlib on Windows, whatever the release",
     ("jetpack_4", "python", "<3.7"): "the Python of a JetPack, of which compat has no table",
     ("platform_without_cuda_build", "python", "<3.7"): "the Python of a JetPack, by `jetpack_4`",
+    ("may_have_jetpack_5", "python", "<3.7"): "the Python of a JetPack, by `jetpack_4`",
+    ("may_have_jetpack_6", "python", "<3.7"): "the Python of a JetPack, by `jetpack_4`",
     ("no_installable_package", "python", "<3.7"): "the Python of a JetPack, by `jetpack_4`",
     ("old_for_conda_forge", "python", "<3.7"): "what conda-forge has for Pythons, of whatever release",
     ("old_for_conda_forge", "tensorflow", ">=2.7"): "a Python without wheels of this release is not in use",

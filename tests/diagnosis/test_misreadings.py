@@ -691,6 +691,77 @@ def test_a_phrase_says_only_what_it_says(words: str, kind: str, *, read: bool) -
         ("pip install keras==3.3.3\nTensorFlow doesn't find my GPU.\n", "", "up to 2.3"),
         ("It works in Docker, but on the host, TensorFlow 2.15 doesn't see my GPU.\n", "", "--gpus"),
         ("Which TensorFlow version supports the RTX 5080?\n", "Blackwell", "1.13"),
+        # pip takes the newest of both indexes, which is PyPI's for the CPU, unless it is told the version.
+        (
+            "AGX Orin, JetPack 5.1.2. I ran pip install tensorflow, and no GPU is listed.\n",
+            'jp/v512 "tensorflow==2.12.0+nv23.06"',
+            "v61",
+        ),
+        (
+            "Orin NX with JetPack 6.1. I ran pip install tensorflow, and no GPU is listed.\n",
+            'jp/v61 "tensorflow==2.16.1+nv24.08"',
+            "v512",
+        ),
+        # poetry refuses a version that the extra does not ask for.
+        (
+            'poetry add "tensorflow[and-cuda]==2.15.0"\nUnable to find installation candidates for'
+            " tensorrt-libs (8.6.1)\n",
+            "tensorrt==8.6.1.post1",
+            "tensorrt==8.6.1 ",
+        ),
+        (
+            "In my pod, TensorFlow doesn't see the GPU. kubectl describe node n1:\nCapacity:\n"
+            "  nvidia.com/gpu:     2\nAllocated resources:\n  nvidia.com/gpu     0           0\n",
+            "No pod of the node asks",
+            "The node offers Kubernetes no GPU",
+        ),
+        (
+            "Kubernetes runs our TF 1.15 jobs, a Docker image each; the nodes run containerd.\n"
+            "kubectl describe node n1:\nCapacity:\n  nvidia.com/gpu:     0\n",
+            "The node offers Kubernetes no GPU",
+            "--runtime=docker",
+        ),
+        (
+            "AlphaFold in docker only uses the CPU. docker run --gpus all nvidia/cuda nvidia-smi works."
+            " Docker version 24.0.7\n",
+            "",
+            "--allow-downgrades",
+        ),
+        (
+            "docker-py starts our TensorFlow on the GPU. But docker run --gpus all doesn't see the GPU.\n",
+            "",
+            "--allow-downgrades",
+        ),
+        (
+            "After boot, Linux loads the nvidia driver and nvidia-smi works, and no driver update helped."
+            " TensorFlow 2.15 doesn't see the GPU.\n",
+            "",
+            "Machines come up",
+        ),
+        (
+            "New GKE nodes are without GPU driver today, nvidia-driver-installer fails in a loop.\n",
+            "Machines come up without a driver",
+            "modprobe -r",
+        ),
+        (
+            "We run the GPU operator on k8s. After systemctl daemon-reload the pod says:\n"
+            "Failed to initialize NVML: Unknown Error\n",
+            "custom resource definitions",
+            "--reuse-values",
+        ),
+        (
+            "docker run --gpus all tensorflow/tensorflow:2.9.1-gpu nvidia-smi\n"
+            "Failed to initialize NVML: Driver/library version mismatch\nOn the host it prints that too.\n",
+            "Reboot the machine",
+            "apt-get purge",
+        ),
+        (
+            "A100 with MIG instances, without NCCL or Horovod.\n"
+            "CUDA_VISIBLE_DEVICES=MIG-6a5b0c1e-1111-2222-3333-444455556666,"
+            "MIG-7b5b0c1e-1111-2222-3333-444455556666\n",
+            "by its UUID",
+            "NCCL and Horovod",
+        ),
     ],
 )
 def test_what_is_said_fits_what_was_read(text: str, says: str, never: str) -> None:
