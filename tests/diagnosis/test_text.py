@@ -189,8 +189,9 @@ def test_only_the_first_and_last_part_of_a_huge_file_are_read(tmp_path: os.PathL
         file.write(b"first\n" + b"x" * 99 + b"\n")
         file.seek(1 << 30)
         file.write(b"\nlast\n")
-    with open(path, "rb") as file, pytest.raises(InputError, match="is binary"):
-        text.read(file, "log")
+    with open(path, "rb") as file:
+        # The zeros of a hole are left out.
+        assert [line.text for line in text.read(file, "log")][-1] == "last"
     with open(path, "r+b") as file:
         for _ in range(text.LIMIT // 100_000 + 1):
             file.write((b"x" * 99 + b"\n") * 1000)
