@@ -36,7 +36,7 @@ _WAYS = {"any": "any", "host": "host"}
 #: The ways whose remedies the page has for each cause, and how many. A cause with few is shown with all.
 _COMMON, _MOST, _FEW = ("any", "host", "pip", "docker"), 2, 2
 #: Characters of a remedy after which the page has no second one.
-_LONG = 176
+_LONG = 130
 _HEAD = """\
 # Causes
 
