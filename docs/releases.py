@@ -60,7 +60,7 @@ _DRIVERS = """
 release fails with every driver, in eager operations or with XLA, and that neither is known to work. `?` means
 that the facts do not say. `eager: R525 or newer` means that eager operations work with these drivers; with
 XLA, the release fails with every driver or is not known to work. The tables are about the recommended CUDA
-and cuDNN; `(as built)` is about those that the release was built with, because the recommended ones don't
+and cuDNN; `(as built)` is for those that the release was built with, where the recommended ones don't
 work. Other versions can change the answer: see `predict` with `--cuda 12.8`; `--mode eager` ignores XLA.
 To see what you have, run `nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv`. The site has
 the table of older releases, too, and `predict --tensorflow 2.14.1` prints it for one of them.

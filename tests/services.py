@@ -67,9 +67,9 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def proxy(server: RunningRegistry, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """Yield a proxy before the registry: a thread of this process, so that each test can have its own.
+    """Yield a proxy for the registry: a thread of this process, so that each test can have its own.
 
-    A request that fails is sent again as often as otherwise, but without a pause.
+    Failed requests are sent again as often as usual, but without a pause.
     """
     monkeypatch.setattr(session, "PAUSES", (0.0,) * len(session.PAUSES))
     with running_proxy(server.address) as running:

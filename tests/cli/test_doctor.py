@@ -286,7 +286,7 @@ def test_input_that_is_not_a_log_is_rejected(tmp_path: Path, content: bytes, mes
 def test_a_report_is_read_wherever_it_stands(
     tmp_path: Path, indent: int | None, encoding: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Alone under any name, as a measurement or a record holds it, and below somebody's words."""
+    """A report may be alone, in a measurement or a record, or below somebody's words."""
 
     def answer(*arguments: str) -> object:
         capsys.readouterr()
@@ -323,7 +323,7 @@ def test_an_answer_of_this_program_is_no_log(
     cli.run([*command.split(), "--json"])
     path = tmp_path / "answer.json"
     path.write_text(capsys.readouterr().out)
-    with pytest.raises(InputError, match="is what this program answered"):
+    with pytest.raises(InputError, match="is an answer of this program"):
         cli.run(["doctor", str(path)])
 
 

@@ -22,7 +22,7 @@ T4 = "--tensorflow 2.18.1 --driver 570.124.06 --gpu t4"
 
 
 def predict(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any]:
-    """Return the answer as JSON. As text, it must have the same exit code and no error beside it."""
+    """Return the answer as JSON, and check that the text has the same exit code and no error."""
     asked = ["predict", *arguments.split()]
     code = cli.run([*asked, "--json"])
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -311,7 +311,7 @@ def test_two_numbers_mean_the_newest_patch(capsys: pytest.CaptureFixture[str]) -
 def test_the_table_of_a_release_agrees_with_the_prediction_for_a_machine(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """On a V100, only another cuDNN than the recommended one works, which both answers take."""
+    """On a V100, the recommended cuDNN does not work, so both answers take another one."""
     assert cli.run(["predict", "--tensorflow", "2.20.0", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["gpus"]
     [volta] = [row for row in rows if "V100" in row["gpus"]]

@@ -107,10 +107,10 @@ def test_a_host_has_a_driver_or_the_cuda_that_nvidia_smi_shows(
         # A framework decides which cuDNN that is.
         (["tensorflow[and-cuda]==2.20.0", "torch==2.6.0"], "t4:550", "2.20.0", "fails"),
         (["tensorflow[and-cuda]==2.20.0", "torch==2.8.0"], "v100:580", "2.20.0", "works"),
-        # pip goes back to a release that accepts the other packages, and somebody chooses a Python that fits.
+        # pip goes back to a release that accepts the other packages. The Python is one that fits.
         (["tensorflow[and-cuda]>=2.14,<2.19", "keras==2.14.0"], "t4:550", "2.14.1", "works"),
         (["tensorflow[and-cuda]==2.15.1", "keras==3.5.0"], "t4:550", "2.15.1", "fails"),
-        # Fewer numbers stand for zeros, not for any patch release.
+        # Missing numbers are zeros, not any patch release.
         (["tensorflow[and-cuda]==2.15"], "t4:550", "2.15.0", "fails"),
         (["tensorflow[and-cuda]==2.17"], "t4:550", "2.17.0", "works"),
         (["tensorflow==2.16"], "t4:550", "2.16.0", "fails"),

@@ -254,7 +254,7 @@ def outputs_of(group: click.Group, context: click.Context, path: str = "") -> It
 
 
 LOCK = "images/locks/tf2.21.0-cuda12.5-cudnn9.3-py312.txt"
-#: A run of each command that writes a file: without a file that it reads, and the option that names one.
+#: For each command that writes a file: arguments without an input, and the option that names one.
 WRITERS = {
     "doctor --save-report": ("", "--python"),
     "lock --output": ("--format requirements", "--matrix"),

@@ -50,7 +50,7 @@ from .support import found, short, write
         ("tensorflow==2.17.1\nnumpy~=2.0\n", ["2:1 known_issue"]),
         ("tensorflow>=2.9,<2.12\nnumpy==2.*\n", ["2:1 known_issue"]),
         ("tensorflow==2.10.1\nnumpy\n", []),
-        # What pip refuses as well is said once, and only if every allowed release is refused.
+        # A pin that pip refuses is reported once, and only if every release refuses it.
         ("tensorflow==2.15.1\nnumpy==2.0.0\n", ["2:1 known_issue"]),
         ("tensorflow>=2.14,<2.16\nkeras==3.5.0\n", ["2:1 requirement_unmet"]),
         ("tensorflow>=2.14,<2.17\nkeras==3.5.0\n", []),
@@ -97,7 +97,7 @@ def test_a_finding_says_what_to_write_instead(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [one for one in known_versions() if one.endswith(".0")])
 @pytest.mark.parametrize("package", ["tensorflow", "tensorflow[and-cuda]", "tensorflow-gpu"])
-def test_fewer_numbers_stand_for_zeros(package: str, version: str, tmp_path: Path) -> None:
+def test_missing_numbers_are_zeros(package: str, version: str, tmp_path: Path) -> None:
     whole, short_ = (
         found(write(tmp_path, "requirements.txt", f"{package}=={one}\nnumpy==2.0.0\n"))
         for one in (version, version.removesuffix(".0"))

@@ -41,7 +41,7 @@ class Fault:
     method, path, body: regular expressions that a request is searched for; those with a body alone are held
         against it.
     status: the answer; 0 drops the connection, None passes the request on, `delay_s` late.
-    until: it comes when this is set, or after a minute.
+    until: answers when this is set, or after a minute.
     code: of the error in the answer, if it is not the usual one of the status.
     after_bytes: drops the connection when that much of the request's body has come; not for smaller ones.
     after_answer: drops the connection when the registry has answered.

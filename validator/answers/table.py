@@ -90,8 +90,8 @@ def known_gpus() -> dict[str, hardware.Gpu]:
 def group(gpu: hardware.Gpu | str) -> str:
     """Return the name of the group of a GPU, or of a compute capability: all of it have the same answers.
 
-    What the rules ask about a GPU is its capability, the architecture that it implies, and the model where
-    something was measured or where a condition names it. Of a capability alone, the model is not known.
+    The rules use a GPU's capability, the architecture that it implies, and its model if that was measured or
+    a condition names it. A capability alone does not tell the model.
     """
     capability = gpu if isinstance(gpu, str) else str(gpu.compute_capability)
     measured = {hardware.model_of(row["gpu"]): row["capability"] for row in evidence.measurements()}

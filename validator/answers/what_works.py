@@ -366,7 +366,7 @@ def what_works(asked: Mapping[str, Any]) -> dict[str, Any]:
         driver=driver.driver,
         driver_cuda=driver.driver_cuda,
         system=_one_of(asked["system"], SYSTEMS),
-        # People leave "Linux" as it is, but some GPUs are only in systems with an Arm processor.
+        # People keep the default Linux, but some GPUs are only in systems with an Arm processor.
         machine=gpu.machine or _one_of(asked["machine"], MACHINES),
     )
     measured = Measured(asked["registry"], asked["images"], asked["verdicts"], _class_name(host))

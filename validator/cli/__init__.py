@@ -102,12 +102,12 @@ def program(directory: Path | None = None) -> str:
     return _shown(started.absolute(), directory)
 
 
-#: The options of `build-matrix` for an image of this tool's matrix, which one in this directory may not have.
+#: Options of `build-matrix` for an image of the shipped matrix. A matrix in this directory may lack it.
 _CELL = " --profile full --select image="
 
 
 def as_started(text: str) -> str:
-    """Return a text in which the commands of this program work here, and start it the way it was started."""
+    """Return a text whose commands work here and start this program the way it was started."""
     if "validator " not in text or not sys.argv:
         return text
     if os.path.lexists("matrix.yaml") and shipped_matrix().resolve() != Path("matrix.yaml").resolve():

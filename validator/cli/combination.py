@@ -135,7 +135,7 @@ def software_for(asked: Question, image: ImageSpec) -> Software:
     tensorflow = release(image.tensorflow)
     named_cudnn, both = asked.cudnn(tensorflow), beside(usual, stated.versions)
     cuda, cudnn, packages = usual.cuda, usual.cudnn if named_cudnn else both.cudnn, both.packages
-    # pip leaves an extra out that the release does not have.
+    # pip ignores an extra that the release does not have.
     if not asked.from_pypi or (stated.extra is not None and not (stated.extra and has_extra(tensorflow))):
         cuda, cudnn = (cuda if stated.cuda else None), (usual.cudnn if named_cudnn else None)
         packages = stated.packages

@@ -74,7 +74,7 @@ def doctor_command(
     """Name the cause when TensorFlow does not use the GPU, with the evidence and how to fix it.
 
     Runs the probe in the active environment, in an image or with another Python; or reads pasted text from
-    the file LOG, or from stdin if that is -: log lines, a traceback, nvidia-smi, pip list, errors of docker
+    the file LOG, or from stdin if LOG is -: log lines, a traceback, nvidia-smi, pip list, errors of docker
     run, a report of the probe, in any mixture. The format markdown is for issue trackers: it leaves out names
     of people and machines. The exit code is 1 if a cause was found, or a fault that matches no known cause.
     """

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 #: Types of options: any path; a file that is there; a path that is not a file; a directory that is there.
 PATH = click.Path(path_type=Path)
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-#: A file that the command writes: see `refuse_overwriting`.
-OUTPUT = click.Path(dir_okay=False, path_type=Path)
-#: How an SQLite file begins, and its write-ahead log.
-_DATABASE = (b"SQLite format 3\0", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 DIRECTORY = click.Path(file_okay=False, path_type=Path)
 DIRECTORY_THERE = click.Path(exists=True, file_okay=False, path_type=Path)
+#: A file that the command writes: see `refuse_overwriting`.
+OUTPUT = click.Path(dir_okay=False, path_type=Path)
+#: How an SQLite file and its write-ahead log begin.
+_DATABASE = (b"SQLite format 3\0", b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83")
 #: The matrix that is used without --matrix, if it exists.
 OWN_MATRIX = Path("matrix.yaml")
 

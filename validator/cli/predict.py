@@ -441,8 +441,8 @@ def _host(text: str) -> HostClass:
 def lint_command(
     files: tuple[Path, ...] = argument("FILE...", nargs=-1, required=True, type=options.PATH),
     for_gpu: bool = flag(
-        "--gpu  Also report what runs only on the CPU if no file says that the project uses a GPU. Only a"
-        " Dockerfile tells whether CUDA is on the system."
+        "--gpu  Also report what runs only on the CPU, even if no file says that the project uses a GPU. Only"
+        " a Dockerfile says if CUDA is on the system."
     ),
     ignored: tuple[str, ...] = option("--ignore CODE...  Leave out the findings with this code; repeatable."),
     format_: str = options.formats("text", "json", "github", "sarif"),

@@ -56,7 +56,7 @@ class Gpu:
     """A GPU model. slug: its name in identifiers (`rtx-4090`). pattern: of the plain names in a series.
 
     kind: `data-center`, `professional`, `consumer`, `embedded`; it decides if cuda-compat supports the GPU.
-    machine: the architecture, as in `Host`, of the only systems that have it; None if it is a card for any.
+    machine: the architecture, as in `Host`, if only systems with that one have it; None for any system.
     """
 
     name: str

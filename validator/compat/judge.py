@@ -354,7 +354,7 @@ def _reasons_of(
     has_extra = software.extra and release.extra_style != "none"
     if software.extra and not has_extra:
         yield release.fact.unknown(
-            f"tensorflow {release.version} has no and-cuda extra, so pip leaves it out with a warning: CUDA"
+            f"tensorflow {release.version} has no and-cuda extra, so pip ignores it with a warning: CUDA"
             f" {release.cuda} and cuDNN {release.cudnn} must be on the system"
         )
     if software.extra is False and not has_libraries and release.extra_style != "none":

@@ -242,7 +242,7 @@ def requirement_unmet(version: str, packages: Mapping[str, str]) -> Iterator[Rea
         with contextlib.suppress(InvalidVersion):
             if built and not any(release_range(one).contains(pinned) for one in wanted):
                 yield built.fact.fails(
-                    f"tensorflow {built.version} requires {name}{' or '.join(wanted)}, and this is {pinned},"
+                    f"tensorflow {built.version} requires {name}{' or '.join(wanted)}, not {pinned},"
                     " so pip refuses to install both at once",
                     "requirement_unmet",
                 )

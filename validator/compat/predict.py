@@ -100,7 +100,7 @@ def _software_of(image: ImageSpec, locked: tuple[tuple[str, str], ...]) -> Softw
 
 
 def beside(usual: Software, given: Mapping[str, str]) -> Software:
-    """Return software with other packages, by full name. A framework among them decides which cuDNN pip
+    """Return software with these versions by full name. A framework among them decides which cuDNN pip
     installs, if it pins one that the release's extra allows.
     """
     packages, cudnn = usual.versions, usual.cudnn
@@ -246,7 +246,7 @@ class GpuSupport:
         Reason | None, "If `drivers` is empty, the deciding reason, in the same form as in a prediction."
     ]
     instead: Annotated[
-        str | None, "The CUDA and cuDNN of these drivers, if those of `image` work with none; otherwise null."
+        str | None, "The CUDA and cuDNN for the drivers if none works with those of `image`; otherwise null."
     ] = None
 
 
@@ -285,7 +285,7 @@ def image_support(
 ) -> ImageSupport:
     """Return what a `gpu` image supports. mode: only `eager` or `xla`; None: both. Raises UnknownRelease.
 
-    instead: the image of the same release for the GPUs on which only that one works.
+    instead: another image of the release, for GPUs on which only that one works.
     """
     assert image.cuda is not None and image.cudnn is not None
     found = find_release(image.tensorflow)

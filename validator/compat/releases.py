@@ -425,7 +425,7 @@ def nearest_inspected(version: str) -> Release | None:
     except InvalidVersion:
         return None
     known = releases()
-    # "2" is no release.
+    # "2" is a series.
     if "." not in version or any(Version(one.version) == asked for one in known):
         return None
     if any(row["minor"] == major_minor(version) for row in facts.rows("older", "releases")):

@@ -49,7 +49,7 @@ CUINIT = "cuinit"
 
 def completed(kind: str, values: Mapping[str, str]) -> Mapping[str, str]:
     """Return the values of an observation. A CUDA error gets its code and the name of the driver API, if they
-    are known. The number of a CUDA gets its version: 13.0 for 13000."""
+    are known. A CUDA number becomes a version: 13.0 for 13000."""
     if kind != CUDA_ERROR:
         if kind in ("cuda", "driver_cuda") and "number" in values:
             number = int(values["number"])

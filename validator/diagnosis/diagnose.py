@@ -369,7 +369,7 @@ _CHECKS_FAILED = "no known cause explains the checks that did not pass; their ev
 
 
 def diagnose_log(pasted: str, *, quotes: bool = True) -> Diagnosis:
-    """Name the causes that a pasted text shows, or a report in it. Raises InputError if it is empty.
+    """Name the causes that a pasted text or a report in it shows. Raises InputError if it is empty.
 
     quotes: False to keep the text's words out of sentences and commands; only evidence and facts quote it.
     """
@@ -394,7 +394,7 @@ def diagnose_report(
 ) -> Diagnosis:
     """Name the causes that a probe's report shows.
 
-    image: the one in which the probe ran, if it is known. around: what the text shows that the report was in.
+    image: the one in which the probe ran, if it is known. around: what the text around the report shows.
     quotes: as for `diagnose_log`.
     """
     observations = observe.observe_report(report, catalogue())
@@ -437,7 +437,7 @@ def _diagnose_text(pasted: text.Pasted, name: str, quotes: bool = True) -> Diagn
         try:
             from ..model.report import ReportError, report_of
         except ImportError:  # in a browser
-            raise InputError(f"{name} has a report of `check`", hint=text.READ_REPORT) from None
+            raise InputError(f"{name} contains a report of `check`", hint=text.READ_REPORT) from None
         try:
             report = report_of(pasted.report)
         except ReportError as error:

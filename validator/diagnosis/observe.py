@@ -69,7 +69,7 @@ _PROGRAM = re.compile(
     r"\.(?:cc|cpp|go):|Warning: |^\s*(?:\[?\d{4}-\d\d-\d\d[ T]\d\d:|[IWEF]\d{4} |INFO\b|File \"|https?://\S*$"
     r"|\"[\w.$-]+\": )"
 )
-#: A field whose value denies what its name says, and the kinds that such a name alone would show.
+#: A field whose value denies its name, and the kinds that its name alone would show.
 _DENIED_FIELD = re.compile(
     r"[\w /.-]{1,40}[\"']?\s*[:=]\s*[\"']?(?:false|none|null|n/a|no(?=[\"']?\s*(?:[,;)}\]]|$)))",
     re.IGNORECASE,

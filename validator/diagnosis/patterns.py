@@ -35,7 +35,7 @@ _MEMORY = 64 << 20
 _CHANCE = 4
 #: Characters by which the standard library's finder looks up words; no word is shorter.
 _START = 3
-#: The most patterns in one set. With more, it meets so many states that it keeps forgetting them.
+#: The most patterns in one set. With more, it has more states than it can keep, so it is slow.
 _TOGETHER = 12
 #: From this many characters on, compiling all patterns is worthwhile. It takes a tenth of a second.
 _FEW = 8192

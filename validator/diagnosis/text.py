@@ -45,7 +45,7 @@ _NO_CHARACTER = re.compile(r"&#[0-9]{16,};?")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 #: The control characters of one byte, without carriage returns.
 _CONTROL_BYTES = bytes({*range(0x20), 0x7F} - set(b"\t\n\r"))
-#: Bytes of binary data that no log has, next to zeros.
+#: Bytes, except zero, that only binary data contains.
 _NOT_TEXT = bytes({*range(1, 0x20), 0x7F} - set(b"\a\b\t\n\f\r\x1b"))
 #: Prompts of Python, IPython and shells, and headings in Markdown.
 _QUESTION = re.compile(r"\s*(?:>\s+)*(?:>>> \S|In ?\[\d*\]: \S|[$%] \S|#{1,6} \S|\*\*[^*]+\*\*:?\s*$)")
@@ -427,7 +427,7 @@ _COMPRESSED = (
     (b"\xfd7zXZ", "xz"),
 )
 #: Where a report can be read. A browser can't.
-READ_REPORT = "`validator doctor --report FILE` reads a report"
+READ_REPORT = "read it with `validator doctor --report FILE`"
 _LONGEST_TITLE = 200
 #: A first line of one sentence, or a short one. If the next line begins with a lower-case letter, it is a
 #: wrapped paragraph.
@@ -438,7 +438,7 @@ _REPORT = re.compile(rb'\s*\{\s*"format":\s*\d+,\s*"probe":')
 _ANSWER = re.compile(rb'\s*\{\s*"(?:machine"[^\0]*"headline|answer"[^\0]*"causes)":')
 #: The fields by which a report is known, alone or inside of a measurement or a record.
 _REPORT_FIELDS = frozenset({"format", "probe", "checks"})
-#: The beginning of a JSON object, and how many may turn out to be something else.
+#: How a JSON object begins, and how many such places may not be one.
 _OBJECT = re.compile(r'\{\s*"')
 _NO_OBJECTS = 100
 
@@ -447,8 +447,8 @@ class Pasted:
     """A text that was read.
 
     read: how much of it, in words. is_paste: it is short enough to be a person's paste. has_title: it is one,
-    and its first line is a title, not the beginning of a paragraph. report: one of the probe that was in it,
-    which is no part of the text.
+    and its first line is a title, not the beginning of a paragraph. report: the probe's report in it,
+    which is left out of the text.
 
     each: the size of both parts, if there is a last one.
     """
@@ -522,7 +522,7 @@ class Ends:
 def read(stream: BinaryIO, name: str) -> Pasted:
     """Read a stream of any size. name: its name in errors.
 
-    Raises InputError if it is empty, not text, several reports, or a pipe that does not end.
+    Raises InputError if it is empty, not text, an endless pipe, or has several reports.
     """
     return read_ends(ends_of(stream, name), name)
 
@@ -540,7 +540,7 @@ def read_ends(ends: Ends, name: str) -> Pasted:
         )
     reports, rest = split_reports(first)
     if len(reports) > 1:
-        raise InputError(f"{name} holds {len(reports)} reports", hint="give one, in a file of its own")
+        raise InputError(f"{name} holds {len(reports)} reports", hint="pass a file with only one")
     if reports:
         pasted = Pasted(rest, last, total, each=len(ends.first))
         pasted.report = reports[0]
@@ -548,7 +548,7 @@ def read_ends(ends: Ends, name: str) -> Pasted:
     if _REPORT.match(first):
         raise damaged_report(name)
     if _ANSWER.match(first):
-        raise InputError(f"{name} is what this program answered", hint="give what TensorFlow printed")
+        raise InputError(f"{name} is an answer of this program", hint="give what TensorFlow printed")
     if is_notebook(first):
         return _notebook(first, name)
     return Pasted(first, last, total, each=len(ends.first))
@@ -595,7 +595,7 @@ def _notebook(data: bytes, name: str) -> Pasted:
 
 
 def read_text(text: str) -> Pasted:
-    """Read a string. Raises InputError if it is empty or several reports."""
+    """Read a string. Raises InputError if it is empty or has several reports."""
     return read(io.BytesIO(text.encode("utf-8", errors="surrogatepass")), "the text")
 
 

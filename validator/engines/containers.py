@@ -131,7 +131,7 @@ def _find_image_hint(image: str) -> str:
         return f"build it with `validator build-matrix --profile full --select image={tag}`"
     if "/" in image:
         return f"pull it with `docker pull {image}`, or list the local images with `docker images`"
-    return "list the local images with `docker images`, or give the image's name as `docker pull` takes it"
+    return "list the local images with `docker images`, or give the name that `docker pull` accepts"
 
 
 def _create(endpoint: Endpoint, image: str, request: ProbeRequest, note: Note) -> Container:
@@ -186,7 +186,7 @@ def _podman_options(
     return [
         f"--name={note.content['name']}", f"--workdir=/{_DIRECTORY}", "--network=none", "--cap-drop=all",
         "--security-opt=no-new-privileges", "--log-driver=none", "--no-healthcheck",
-        # Podman asks a container that it removes to end, and waits ten seconds. Docker kills it.
+        # To remove a container, Podman asks it to end and waits ten seconds. Docker kills it.
         "--stop-signal=SIGKILL",
         *(f"--device={device}" for device in devices),
         # SELinux would deny the devices.
@@ -257,7 +257,7 @@ def _follow(container: Container, request: ProbeRequest, what: str, progress: Pr
         stream._response.close()  # type: ignore[attr-defined]
     if output.overflow:
         raise ValidatorError(f"{what} wrote more than {_LARGEST_REPORT // 2**20} MB, which can't be a report")
-    # The streams have ended, because the container did, or the engine.
+    # The streams have ended because the container or the engine did.
     status = int(container.wait(timeout=30)["StatusCode"])
     if status == NO_PYTHON and not output.stdout:
         raise InputError(

@@ -144,7 +144,7 @@ class EngineImages:
         """
         client = self._endpoint.client
         found = find_image(client, base)
-        # If it is not there, the reference has a digest.
+        # A base that is not there has a digest.
         identity = str(found.id) if found else base
         name = f"{PROJECT}-base:{digest(identity, packages)[:24]}"
         if not renew and find_image(client, name):

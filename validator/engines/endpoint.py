@@ -51,7 +51,7 @@ def engine_gone(what: str) -> MissingError:
 
 @contextlib.contextmanager
 def answering(what: str) -> Iterator[None]:
-    """Raise ValidatorError for an error that the engine answers, MissingError if it stops responding."""
+    """Raise ValidatorError for an error from the engine, MissingError if it stops responding."""
     try:
         yield
     except APIError as error:

@@ -90,7 +90,7 @@ def _cuda(tag: str) -> BaseImage:
 def _tensorflow(tag: str) -> BaseImage:
     version, *variants = (tag or "latest").split("-")
     if "gpu" not in variants:
-        # It has the Python and the TensorFlow of the variant for GPUs.
+        # A CPU image has the Python and TensorFlow of the GPU image.
         other = _tensorflow("-".join((version, "gpu", *variants)))
         return replace(other, cuda="", cudnn="", without_cuda=other.cuda != "", for_gpu=False)
     try:

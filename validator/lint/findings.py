@@ -81,7 +81,7 @@ _TELL_THE_LOADER = (
 def fix(code: Rule, version: str, python: Stated | None, blamed: Stated | None) -> str:
     """Return what to do about a finding, as sentences; nothing where its message says it.
 
-    version: the TensorFlow release, empty if it is not known. blamed: what else than a package is to blame.
+    version: the TensorFlow release, empty if it is not known. blamed: what is to blame, if not a package.
     """
     release = release_of_any_age(version) if version else releases.newest()
     if release is None:
@@ -214,14 +214,14 @@ def findings(environment: Environment) -> list[Finding]:
         reasons = [reason for reason in reasons if reason.rule in rules]
     for reason in reasons:
         place = _blamed(environment, tensorflow, newest, reason)
-        # pip's refusal is no news about a package that is known to break TensorFlow.
+        # A package that breaks TensorFlow is reported once, without pip's refusal.
         if reason.rule != "requirement_unmet" or all(one.place != place for one in found):
             found.append(_finding(reason, place, environment, newest.tensorflow))
     return found
 
 
 def _stated(environment: Environment, tensorflow: Pin | None) -> Iterator[tuple[Reason, Place]]:
-    """Yield what can't work whichever of the allowed versions is installed."""
+    """Yield what can't work, whichever allowed version is installed."""
     devices = environment.visible_devices
     on_cpu = not tensorflow or tensorflow.name in _ON_CPU or _without_cuda(environment, tensorflow)
     if devices and (environment.for_gpu or not on_cpu) and (hidden := judge.reason_hidden(devices.value)):
@@ -341,7 +341,7 @@ def _against(
 def _before_running(
     environment: Environment, tensorflow: Pin, case: _Case, without: Pin | Stated | None = None
 ) -> list[Reason]:
-    """Return why pip does not install a combination, or not all that it needs. without: as for `_against`."""
+    """Return why pip does not install all that a combination needs. without: as for `_against`."""
     pins = (pin for pin in environment.pins if pin is not without and not pin.from_conda)
     versions = {pin.name: pin.exact or "" for pin in pins}
     found = list(known_issues.requirement_unmet(case.tensorflow, versions))
@@ -454,7 +454,7 @@ def _finding(reason: Reason, place: Place, environment: Environment, release: st
 
 
 def _about_python(reason: Reason, version: str, python: Stated | None) -> Reason:
-    """Return the reason with the range of Pythons that a file allows in place of one of them."""
+    """Return the reason with all Pythons that a file allows instead of one."""
     release = release_of_any_age(version)
     if reason.rule != "python_without_wheel" or not release or not python:
         return reason
@@ -590,7 +590,7 @@ def _on_host(environment: Environment, host: HostClass) -> Iterator[OnHost]:
     predictions = [
         (case.tensorflow, _predicted(environment, pin, case, host).ruled_out(stated)) for case in cases
     ]
-    # pip takes the newest release that it can install. Which Python is used may not be stated.
+    # pip takes the newest release that it can install. The file need not name the Python.
     for rule in ("python_without_wheel", "requirement_unmet"):
         fitting = [one for one in predictions if all(each.rule != rule for each in one[1].reasons)]
         predictions = fitting or predictions

@@ -171,7 +171,7 @@ def specifier(text: str) -> SpecifierSet | None:
 
 
 def not_a_version(text: str) -> str:
-    """Return the text if it looks like a version but is none (`9.x`, `latest`), else an empty string."""
+    """Return the text if it only looks like a version (`9.x`, `latest`), else an empty string."""
     try:
         Version(text)
     except InvalidVersion:

@@ -353,7 +353,7 @@ class Prediction:
         return ", ".join(f"{name} {outcome.value}" for name, outcome in outcomes.items() if outcome)
 
     def ruled_out(self, reasons: Iterable[Reason]) -> Prediction:
-        """Return the prediction with reasons that rule it out on every machine, if there are any."""
+        """Return the prediction as failed for these reasons, or unchanged if there are none."""
         found = tuple(reasons)
         if not found:
             return self

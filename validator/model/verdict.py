@@ -104,10 +104,9 @@ class Judgement:
     """A verdict with what explains it.
 
     wrong: the required checks that went wrong. missing: ids of the required checks that did not pass, were
-    repeated, or did not compute on a GPU. not_run: those of them that the report does not have. gpus: the
-    models that were there. probe: the version that made the report. unread: why the host was not read.
-    differs: what the host and the report differ about, see `differences`. Each is given only for the reasons
-    that are about it.
+    repeated, or did not compute on a GPU. not_run: those of `missing` without a result. gpus: the models that
+    were there. probe: the version that made the report. unread: why the host was not read. differs: what the
+    host and the report differ about, see `differences`. Each is given only for the reasons that are about it.
     """
 
     verdict: Verdict

@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             text = Path(options.lock).read_text(encoding="utf-8")
             lock, added = packages.pins(text), tuple(packages.added(text))
     except (OSError, ValueError) as error:
-        # Without the usage: who runs the probe has seen other options.
+        # No usage: whoever runs the probe has seen other options.
         parser.exit(2, f"probe: error: {error}\n")
     try:
         return _print(probe(checks, lock, added, options.time_limit, options.challenge))

@@ -17,7 +17,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:]
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LONGEST = 255
-#: An image as Docker and Podman name it, which is also the form of every ID.
+#: An image's name in Docker and Podman. Every ID matches it too.
 _IMAGE = re.compile(
     rf"(?:{_HOST.pattern}/)?{_PATH.pattern}(?::{_TAG.pattern})?(?:@{_DIGEST.pattern})?", re.ASCII
 )

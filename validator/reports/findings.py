@@ -136,7 +136,7 @@ class PinnedDocument(TypedDict):
 
 
 def why(one: OnHost) -> str:
-    """Return what decides as a sentence, for each mode if they differ; nothing if it works."""
+    """Return the deciding reason, one for each mode if they differ; empty if it works."""
     found = one.prediction
     against = [reason for reason in found.reasons if reason.outcome is not Outcome.WORKS]
     others = [reason for reason in against if found.modes and reason.mode != against[0].mode]

@@ -180,7 +180,7 @@ def gpu_lock(index: Index, tensorflow_version: str = "2.99.0") -> Lock:
 
 @pytest.fixture(scope="session")
 def removals() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Yield a list for processes that remove large images, which takes a minute each while tests go on."""
+    """Yield a list for processes that remove large images while tests go on: a minute for each."""
     begun: list[subprocess.Popen[bytes]] = []
     yield begun
     assert [process.args for process in begun if process.wait()] == []
