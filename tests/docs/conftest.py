@@ -113,6 +113,7 @@ def place(
     if page in FLEETS:
         _start_again(directory, OF_FLEETS)
     values = {
+        "--image NAME": "--image ours:1",
         **VALUES,
         **dict.fromkeys(_CERTIFIED, str(repository)),
         **{f"{host}/{path}": f"{repository.host}/{path}" for host, path in _EMPTY},
