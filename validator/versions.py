@@ -49,7 +49,7 @@ class Version(_Version):
         super().__init__(version)
 
 
-#: CUDA began with R160, so a smaller number, as in the CUDA version 13000 of a driver, is no release.
+#: A number below 160, or one of five digits (13000 for CUDA 13.0), is no release.
 _DRIVER = re.compile(r"^[Rr]?((?:1[6-9]|[2-9]\d|[1-9]\d\d)\d)(?:\.(\d{1,4}))?(?:\.(\d{1,4}))?$")
 _CUDA = re.compile(r"^(\d{1,2})\.(\d{1,2})(?:\.(\d{1,4}))?$")
 _CAPABILITY = re.compile(r"^(?:sm_?|compute_)?(?:(\d{1,2})\.(\d)|(\d{1,2})(\d))[af]?$")
