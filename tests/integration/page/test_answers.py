@@ -266,7 +266,7 @@ def test_a_rejected_field_is_marked_until_it_is_changed(page: Page) -> None:
     expect(gpu).to_have_accessible_description("")
 
 
-@pytest.mark.parametrize("text", ["", "a\0b" * 9000])
+@pytest.mark.parametrize("text", ["", "a\0\2b" * 9000])
 def test_a_rejected_text_is_marked(page: Page, text: str) -> None:
     field = page.locator("#why textarea")
     field.evaluate("(field, text) => { field.value = text; }", text)

@@ -19,7 +19,7 @@ from validator.compat.hardware import branches, ended, gpu_names, gpus, plain_wo
 from validator.reports.page import answers
 
 #: Some of each kind: none, a compute capability, models with and without a condition or a measurement.
-GROUPS = ("", "8.9", "9.0", "9.0 h200", "9.0 alone", "7.5 t4", "8.7 jetson")
+GROUPS = ("", "8.9", "9.0", "9.0 aarch64", "9.0 h200", "9.0 alone", "7.5 t4", "8.7 jetson")
 DRIVERS = ("", "535", "580", "580.9999.99")
 ALL_DRIVERS = ("470", "525", *DRIVERS)
 
